@@ -27,6 +27,8 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the end; no import
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr, for a terminal or a pipe that is not UTF-8
     # Garbage collection of objects from start-up takes a tenth of the time of a fast command.
     gc.set_threshold(50_000)
     sys.exit(run(sys.argv[1:]))
@@ -83,10 +85,21 @@ def _os_error(error: OSError) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _print_error(f"Error: The output cannot be written: {error.strerror}.")
         return ExitCode.FAILURE
+    if error.errno == errno.ENOENT and not _has_current_folder():
+        _print_error("Error: The current folder no longer exists. Change to another folder and try again.")
+        return ExitCode.FAILURE
     if error.errno in _USER_ERRNOS and error.filename is not None:
         _print_error(f"Error: {error.filename}: {error.strerror}.")
         return ExitCode.FAILURE
     return _internal_error()
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - no import
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _internal_error() -> int:

@@ -64,7 +64,8 @@ def find_values_file(name: str) -> Path:
     if "://" in name:
         raise UsageError(
             f"-f {name} is a URL, but values files are read from this machine.",
-            f"Download it first: curl -LO {name}",
+            f"Download it first: {'gcloud storage cp' if name.startswith('gs://') else 'curl -LO'} {name}"
+            f"{' .' if name.startswith('gs://') else ''}",
         )
     path = Path(name).expanduser()
     try:
@@ -76,7 +77,10 @@ def find_values_file(name: str) -> Path:
     known = presets()
     if wanted in known:
         found = presets_dir() / f"{wanted}.yaml"
-        return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found
+        here = Path.cwd()
+        return found.relative_to(here) if found.is_relative_to(here) else found
+    if "=" in name:  # as in the commands of MaxText
+        raise UsageError(f'The values file "{name}" was not found.', f"To set a value: --set {name}")
     raise UsageError(
         f'The values file "{name}" was not found, neither here nor among the presets.{_guess(wanted, known)}',
         "launcher presets lists the presets.",

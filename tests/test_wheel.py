@@ -85,7 +85,7 @@ def test_the_sdist_and_the_wheel_hold_charts_presets_and_the_image(built: Path, 
     assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= members
     for chart in (data / "charts").glob("*/Chart.yaml"):
         if "dependencies:" in chart.read_text():
-            assert (chart.parent / "charts/common/values.yaml").is_file(), f"{chart} has no library"
+            assert (chart.parent / "charts/slipway-common/values.yaml").is_file(), f"{chart} has no library"
 
 
 def test_the_metadata(installed: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from launcher.config.values.tree import SET, Origin, Values
@@ -10,7 +11,7 @@ from launcher.config.values.tree import SET, Origin, Values
 if TYPE_CHECKING:
     from launcher.config.values.tree import Values
 
-type Files = str | Sequence[str]
+type Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 """Values files or names of presets; one of them needs no list."""
 type Sets = Sequence[str] | Mapping[str, Any]
 """Assignments, as --set accepts them, or a mapping of keys to values: {"train.steps": 20}."""

@@ -58,7 +58,7 @@ def check(
     the tokenizer and this machine; with `live`, for a run in a cluster, the problems that only the cluster can detect.
     """
     from launcher.config.checks.problems import error_in_file, has_errors
-    from launcher.config.plan import check_launch
+    from launcher.config.plan import check_launch, plan_launch
     from launcher.config.values.files import chart_defaults
     from launcher.config.values.reader import InvalidFile
     from launcher.forecast import known_forecast
@@ -70,7 +70,7 @@ def check(
     found = check_launch(user, chart_defaults(CHART), name=name)
     if has_errors(found):
         return found
-    wanted = plan(files, sets, name=name)
+    wanted = plan_launch(user, chart_defaults(CHART), name=name)
     misfit = known_forecast.problem(wanted)
     if misfit is not None:
         found = [*found, misfit]

@@ -14,6 +14,7 @@ from launcher.k8s import label_keys
 from launcher.k8s.client import LOCAL_QUEUE, PRIORITY_CLASS, ClusterError, Forbidden
 from launcher.k8s.kueue.queues import LocalQueue, PriorityClass
 from launcher.k8s.objects import Object
+from launcher.paths import presets_dir
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -41,9 +42,6 @@ data:
   # Python's standard library, which is text of a few MB. For your own text: files: [text/*.txt], and corpus: "".
   corpus: python
 
-# MaxText's own keys. For a small model that learns something, use the preset quickstart: launcher submit quickstart
-# train:
-#   steps: 100
 """
 
 _IMAGE = """\
@@ -88,11 +86,19 @@ def text(target: Target, schema: str = "") -> str:
     """
     parts = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
     if not target.includes_cluster:
-        return "".join([*parts, _ABOUT.format(where="on this machine"), "\n", _LOCAL])
+        return "".join([*parts, _ABOUT.format(where="on this machine"), "\n", _LOCAL, _small_model()])
     cluster = target.cluster()
     found = _find(cluster)
     parts.append(_ABOUT.format(where=f"in the namespace {found.namespace} of {cluster.name}"))
     return "\n".join(["".join(parts), *_sections(found)])
+
+
+def _small_model() -> str:
+    """Return the section `train` of the preset quickstart, with its comments. MaxText's default model is too large for
+    most machines."""
+    preset = (presets_dir() / "quickstart.yaml").read_text(encoding="utf-8")
+    begin = preset.index("# MaxText's own keys.")
+    return preset[begin : preset.index("# yaml-language-server", begin)]
 
 
 def refuse_existing(path: Path) -> None:

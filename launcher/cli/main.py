@@ -31,7 +31,7 @@ GROUPS = {
         "doctor": "Check whether this machine and the cluster can start runs.",
     },
     "Values": {
-        "presets": "List the presets: models, slices, queues, clusters, tutorials.",
+        "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
         "init": "Write a values file for this machine or for your namespace.",
         "values": "Print the values files and --set, merged and not validated.",
         "check": "Check the values against all rules that need no chips.",
@@ -58,10 +58,12 @@ _OTHER_NAMES = {
     **dict.fromkeys(("stop", "kill", "abort"), "launcher cancel"),
     **dict.fromkeys(("rm", "remove", "clean"), "launcher delete"),
     **dict.fromkeys(("describe", "show", "inspect"), "launcher status, or launcher explain"),
-    **dict.fromkeys(("top", "progress", "stat", "watch"), "launcher attach, or launcher status --watch"),
+    **dict.fromkeys(("top", "progress", "stat", "watch", "follow"), "launcher attach, or launcher status --watch"),
     **dict.fromkeys(("why", "debug", "events"), "launcher explain"),
     **dict.fromkeys(("log", "tail"), "launcher logs"),
-    **dict.fromkeys(("models", "templates", "examples", "preset"), "launcher presets"),
+    **dict.fromkeys(("models", "templates", "examples", "preset", "gpus", "tpus"), "launcher presets"),
+    **dict.fromkeys(("new", "scaffold"), "launcher init"),
+    "sweep": "launcher submit --sweep KEY=V1,V2",
     **dict.fromkeys(("template", "manifest"), "launcher render"),
     **dict.fromkeys(("validate", "lint"), "launcher check"),
     **dict.fromkeys(("config", "show-values", "set"), "launcher values"),
@@ -74,6 +76,13 @@ _OTHER_NAMES = {
 """What to use instead of a word that other tools have as a command."""
 
 
+_OTHER_OPTIONS = {
+    "--all": 'To select all runs, use the pattern "*".',
+    "--chips": "The slice determines the chips: -f slices/v6e-4x4, or --set slice.topology=4x4.",
+}
+"""What to use instead of an option that other tools have."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules: launcher.cli.commands.VERB with an attribute `command`."""
 
@@ -81,7 +90,7 @@ class LazyGroup(click.Group):
         """Accept `launcher help [VERB…]` and `launcher version`, which users of other tools type."""
         if args and args[0] == "help":
             args = [*args[1:], "--help"]
-        elif args == ["version"]:
+        elif args and args[0] == "version":
             args = ["--version"]
         return super().parse_args(ctx, args)
 
@@ -94,6 +103,18 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"launcher.cli.commands.{cmd_name}").command
         command.epilog = examples.epilog(cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            instead = _OTHER_OPTIONS.get(error.option_name, "")
+            if "." in error.option_name:  # a key of the values
+                instead = f"To set a value: --set {error.option_name.removeprefix('--')}=VALUE"
+            if not instead:
+                raise
+            message = f"No such option '{error.option_name}'. {instead}"
+            raise click.UsageError(message, error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, VERBS))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -48,7 +49,12 @@ def _values_options(command: _Command, *, required: bool) -> _Command:
     ) -> Any:
         defaults = () if no_defaults else _default_files(options.get("chart"))
         if required and not (files or sets or defaults):
-            raise UsageError("No values are given: use -f FILE or --set.")
+            release = options.get("release")
+            raise UsageError(
+                "No values are given: use -f FILE or --set."
+                + (f' (Here, "{release}" is the name of the release.)' if release else ""),
+                "launcher presets lists values files to begin with, such as quickstart; launcher init writes one.",
+            )
         return command(*args, files=(*defaults, *files), sets=sets, **options)
 
     with_values = click.option(
@@ -132,6 +138,11 @@ def target_options(command: _Command) -> _Command:
 def run_target_options(command: _Command) -> _Command:
     """Add the options of target_options and `--local`, for verbs that also find runs on this machine."""
     return _with_target(command, local_help="Search only the runs of this machine.")
+
+
+def init_target_options(command: _Command) -> _Command:
+    """Add the same options for init."""
+    return _with_target(command, local_help="Write a file for runs on this machine.")
 
 
 def submit_target_options(command: _Command) -> _Command:
@@ -244,6 +255,12 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in a range. For a word, click's own message would be "not a valid integer range"."""
+
+    name = "whole number"
+
+
 class States(click.ParamType[frozenset[Any]]):
     """States of runs, separated by commas."""
 
@@ -251,6 +268,7 @@ class States(click.ParamType[frozenset[Any]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[Any]:
         words = [word.strip() for word in str(value).split(",") if word.strip()]
+        words = [word.lower() for word in words]
         for word in words:
             if word not in list(State):
                 self.fail(f'"{word}" is not a valid state; the states are {", ".join(State)}.', param, ctx)
@@ -258,17 +276,16 @@ class States(click.ParamType[frozenset[Any]]):
 
 
 class Seconds(click.ParamType[float]):
-    """A duration: "90", "90s", "5m", "1.5h"."""
+    """A duration: "90", "90s", "5m", "1.5h", "7d", "1h30m"."""
 
     name = "time"
+    _SECONDS: ClassVar = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value)
-        factor = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
-        try:
-            seconds = float(text[:-1]) * factor if factor else float(text)
-        except ValueError:
-            seconds = -1
-        if not 0 <= seconds < float("inf"):
-            self.fail(f'"{text}" is not a valid duration; use 90, 90s, 5m or 1.5h.', param, ctx)
-        return seconds
+        if re.fullmatch(r"[0-9.]+", text):
+            text += "s"
+        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", text)
+        if not parts or "".join(map("".join, parts)) != text:
+            self.fail(f'"{value}" is not a valid duration; use 90, 90s, 5m, 1.5h, 1h30m or 7d.', param, ctx)
+        return sum(float(number) * self._SECONDS[unit] for number, unit in parts)

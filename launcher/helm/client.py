@@ -399,7 +399,7 @@ def _sweep_chart(folder: Path) -> Path:
     templates.mkdir()
     shutil.copy(source / "Chart.yaml", folder)
     (folder / "charts").mkdir()
-    shutil.copytree(source / "charts" / "common", folder / "charts" / "common")
+    shutil.copytree(source / "charts" / "slipway-common", folder / "charts" / "slipway-common")
     text = _EACH_RUN
     for file in sorted((source / "templates").iterdir()):
         if file.suffix == ".tpl":

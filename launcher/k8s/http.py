@@ -163,7 +163,7 @@ class Connection:
         if known:
             return Unreachable(
                 f"{name[:1].upper()}{name[1:]} ({server}) presents a certificate that the kubeconfig does not trust: "
-                f"{known[1].strip()}.",
+                f"{known[1].strip().rstrip('.')}.",
                 "The cluster may have been created again: get its credentials again. Otherwise another server may "
                 "intercept the connection.",
             )

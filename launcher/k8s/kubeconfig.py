@@ -112,10 +112,7 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     except OSError as error:
         raise LauncherError(f"The kubeconfig {where} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LauncherError(
-            f"{where} is not a valid kubeconfig ({type(error).__name__}: {error}).",
-            "kubectl config view shows more.",
-        ) from error
+        raise LauncherError(f"{where} is not a valid kubeconfig.", "kubectl config view shows more.") from error
     except Exception as error:
         if type(error).__module__.startswith("yaml"):
             raise LauncherError(f"The kubeconfig {where} is not valid YAML: {' '.join(str(error).split())}.") from error
@@ -253,12 +250,12 @@ def _quiet_plugin(where: str) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
     if messages:
-        raise LoginFailed(
-            f"The credential plugin of {where} failed: {_plugin_cause(messages[-1])}.",
-            "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login.",
-        )
+        missing = re.search(r"No such file or directory: '([^']+)'", messages[-1])
+        cause = f"{missing[1]} is not installed" if missing else _plugin_cause(messages[-1])
+        install = "gcloud components install gke-gcloud-auth-plugin, then " if missing else ""
+        raise LoginFailed(f"The credential plugin of {where} failed: {cause}.", f"On GKE: {install}gcloud auth login.")
 
 
 def _plugin_cause(text: str) -> str:
-    missing = re.search(r"No such file or directory: '([^']+)'", text)
-    return f"{missing[1]} is not installed" if missing else " ".join(text.split()).rstrip(".")
+    """Return the plugin's output on one line, without the prefixes of Go's logger, such as "F1123 … cred.go:145]"."""
+    return " ".join(re.sub(r"\b[IWEF]\d{4} [\d:.]+ +\d+ \S+:\d+\] ", "", text).split()).rstrip(".")

@@ -173,8 +173,8 @@ def default_name(chart: str, tree: Manifest) -> str:
     name = str((tree.get("run") or {}).get("cluster") or "")
     if not name:
         raise LauncherError(
-            "The Ray cluster has no name: launcher install ray-cluster NAME …",
-            "Or set run.cluster in the values; runs of kind ray-cluster need it.",
+            "The Ray cluster has no name.",
+            "Write it after ray-cluster, or set run.cluster in the values, which runs of kind ray-cluster need.",
         )
     return name
 

@@ -13,11 +13,11 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 
 COPIES = {
-    "queues/charts/common": "common",
-    "ray-cluster/charts/common": "common",
+    "queues/charts/slipway-common": "common",
+    "ray-cluster/charts/slipway-common": "common",
     "ray-cluster/values.schema.json": "run/values.schema.json",
     "ray-cluster/values.yaml": "run/values.yaml",
-    "run/charts/common": "common",
+    "run/charts/slipway-common": "common",
 }
 """The source of each copied file or folder, as paths in the folder of the charts."""
 

@@ -26,12 +26,12 @@ def test_the_copies_are_up_to_date() -> None:
             "`make charts`.",
         ),
         (
-            lambda charts: (charts / "run/charts/common/templates/_more.tpl").write_text(""),
-            "charts/run/charts/common is not a copy of charts/common; edit that one and run `make charts`.",
+            lambda charts: (charts / "run/charts/slipway-common/templates/_more.tpl").write_text(""),
+            "charts/run/charts/slipway-common is not a copy of charts/common; edit that one and run `make charts`.",
         ),
         (
-            lambda charts: (charts / "queues/charts/common/README.md").unlink(),
-            "charts/queues/charts/common is not a copy of charts/common; edit that one and run `make charts`.",
+            lambda charts: (charts / "queues/charts/slipway-common/README.md").unlink(),
+            "charts/queues/charts/slipway-common is not a copy of charts/common; edit that one and run `make charts`.",
         ),
         (
             lambda charts: (charts / "queues/link").symlink_to("values.yaml"),
@@ -51,8 +51,8 @@ def test_an_outdated_copy_and_a_link_are_reported(tmp_path: Path, change: Callab
 def test_a_link_in_the_place_of_a_copy_is_replaced(tmp_path: Path) -> None:
     charts = tmp_path / "charts"
     shutil.copytree(CHARTS, charts)
-    shutil.rmtree(charts / "run/charts/common")
-    (charts / "run/charts/common").symlink_to("../../common")
-    assert copies.outdated(charts) == ["run/charts/common"]
+    shutil.rmtree(charts / "run/charts/slipway-common")
+    (charts / "run/charts/slipway-common").symlink_to("../../common")
+    assert copies.outdated(charts) == ["run/charts/slipway-common"]
     copies.write(charts)
     assert copies.outdated(charts) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -32,3 +33,17 @@ def test_a_package_renders_as_its_folder(chart: str, helm: Path, tmp_path: Path)
     assert values_files, f"charts/{chart} has no ci/*-values.yaml"
     for file in values_files:
         assert template(helm, package, [file]) == template(helm, CHARTS / chart, [file])
+
+
+@pytest.mark.parametrize("chart", [chart.name for chart in docs.parents(CHARTS)])
+def test_helm_dependency_build_finds_the_library_and_changes_no_file(chart: str, helm: Path, tmp_path: Path) -> None:
+    """chart-testing (ct lint) runs it first."""
+    folder = tmp_path / chart
+    shutil.copytree(CHARTS / chart, folder)
+    subprocess.run([str(helm), "dependency", "build", str(folder)], check=True, capture_output=True)
+    (folder / "Chart.lock").unlink()
+    assert _content(folder) == _content(CHARTS / chart)
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}

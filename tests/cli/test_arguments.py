@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from launcher.cli import examples
@@ -92,6 +94,31 @@ def test_check_prints_a_syntax_error_as_data(launcher: Launcher) -> None:
     assert launcher("check", file).out.startswith(f"error: {file}:3: this is not valid YAML: ")
 
 
+def test_check_reads_standard_input_once(launcher: Launcher) -> None:
+    text = "data: {corpus: '', files: [no-such-text.txt]}\n"
+    for arguments in (["quickstart", "-"], ["quickstart", "-f", "-"]):
+        process = launcher.start("check", *arguments, stdin=subprocess.PIPE)
+        out, err = process.communicate(text, timeout=60)
+        assert (process.returncode, err) == (1, "")
+        assert "standard input:1: data.files: " in out
+
+
+def test_a_current_folder_that_was_removed(launcher: Launcher) -> None:
+    gone = launcher.folder / "gone"
+    gone.mkdir()
+    process = launcher.start("check", "quickstart", prefix=("sh", "-c", f'cd {gone}; rmdir {gone}; "$@"', "sh"))
+    out, err = process.communicate(timeout=60)
+    message = "Error: The current folder no longer exists. Change to another folder and try again.\n"
+    assert (process.returncode, out, err) == (1, "", message)
+
+
+def test_text_that_the_output_cannot_encode(launcher: Launcher) -> None:
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    result = launcher("check", "quickstart", launcher.write("run.yaml", "run: {name: Ü}\n"), env=ascii_only)
+    assert result.code == 1
+    assert '"\\xdc" is not a valid name' in result.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -105,7 +132,20 @@ def test_check_prints_a_syntax_error_as_data(launcher: Launcher) -> None:
         (["no-preset-like-this"], 2, "Hint: launcher presets lists the presets."),
         (["flat.yaml"], 1, 'A key needs a space after its colon: "steps: 5".'),
         (["top.yaml"], 1, 'A key needs a space after its colon: "run: 5".'),
-        (["large.yaml"], 1, "large.yaml: the file has 1.2 MB; a values file can have at most 1 MB."),
+        (["large.yaml"], 1, "large.yaml:1: the file is too large; a values file can have at most 1 MB."),
+        (["/dev/zero"], 1, "/dev/zero:1: the file is too large"),  # it has no end
+        (["quickstart", "train.steps=5"], 2, "Hint: To set a value: --set train.steps=5"),
+        (["quickstart", "--train.steps=5"], 2, "To set a value: --set train.steps=VALUE"),
+        (["quickstart", "--set", "image.tag=1"], 1, "put it in quotes that the shell keeps: --set 'image.tag=\"…\"'."),
+        (["space.yaml"], 1, 'MaxText has no key "steps "; there is a space before or after it; remove the space.'),
+        (["image.yaml"], 1, 'image is text ("nginx:latest"); it must be a map of keys to values.\n'),
+        (["files.yaml"], 1, 'it must be a list, such as ["a.txt", "b.txt"].'),
+        (["-f", "gs://b/v.yaml"], 2, "Download it first: gcloud storage cp gs://b/v.yaml ."),
+        (
+            ["queues/three-teams"],
+            1,
+            "unknown key flavors; it is a key of charts/queues: launcher check queues -f FILE.",
+        ),
         (["quickstart", "--set", "data.files={a.txt}"], 1, 'to use the files, set data.corpus: ""'),
     ],
 )
@@ -113,6 +153,9 @@ def test_a_mistake_has_a_hint(launcher: Launcher, arguments: list[str], code: in
     launcher.write("flat.yaml", "train:\n  steps:5\n")
     launcher.write("top.yaml", "run:5\n")
     launcher.write("large.yaml", "a: 1\n#" + "x" * 1_200_000)
+    launcher.write("space.yaml", 'train:\n  "steps ": 7\n')
+    launcher.write("image.yaml", "image: nginx:latest\n")
+    launcher.write("files.yaml", "data:\n  files: a.txt, b.txt\n")
     result = launcher("submit", *arguments)
     assert (result.code, result.out) == (code, "")
     assert says in result.err

@@ -188,7 +188,10 @@ def test_the_same_file_twice_counts_once(launcher: Launcher) -> None:
 def test_no_values_at_all(launcher: Launcher, verb: str) -> None:
     result = launcher(*verb.split())
     assert (result.code, result.out) == (2, "")
-    assert result.err == "Error: No values are given: use -f FILE or --set.\n"
+    assert result.err.splitlines() == [
+        "Error: No values are given: use -f FILE or --set.",
+        "Hint: launcher presets lists values files to begin with, such as quickstart; launcher init writes one.",
+    ]
 
 
 def test_a_cluster_run_without_a_cluster(launcher: Launcher) -> None:

@@ -22,8 +22,14 @@ def test_a_file_for_this_machine(launcher: Launcher) -> None:
     schema = json.loads((paths.presets_dir() / "overlay.schema.json").read_bytes())
     jsonschema.validate(read_text(text.encode(), "launcher.yaml").tree, schema)
     defaults = {"SLIPWAY_NO_DEFAULTS": "", "XDG_CONFIG_HOME": str(launcher.folder)}
-    result = launcher("check", "models/tiny", "--name", "first", env=defaults)
+    result = launcher("check", "--name", "first", env=defaults)
     assert (result.code, result.err) == (0, "Defaults: launcher.yaml\nNo problems found.\n")
+    # MaxText's default model has 1.1 billion parameters.
+    assert launcher("values", "-o", "json", env=defaults).json["train"]["base_emb_dim"] == 128
+    assert (
+        launcher("init", "--out", "more.yaml").err
+        == "more.yaml was written. To show the values: launcher values more.yaml\n"
+    )
 
 
 def test_a_file_is_never_overwritten(launcher: Launcher) -> None:

@@ -60,7 +60,7 @@ def test_a_ray_cluster(launcher: Launcher, env: dict[str, str]) -> None:
     values = json.loads(launcher("values", "ray-cluster", "slices/v6e-4x4", "--all", "-o", "json").out)
     assert values["slice"]["topology"] == "4x4"
     result = launcher("check", "ray-cluster", "tutorials/llama3-8b-v6e-16", env=env)
-    assert result.err.startswith("Error: The Ray cluster has no name: launcher install ray-cluster NAME")
+    assert result.err.startswith("Error: The Ray cluster has no name.\nHint: Write it after ray-cluster")
 
 
 def test_options_of_a_run(launcher: Launcher, env: dict[str, str]) -> None:

@@ -55,7 +55,7 @@ def test_list_selects(runs: Launcher) -> None:
     assert listed(runs, "--older-than", "7d") == {"demo-2", "demo-10", "rates-1"}
     assert listed(runs, "demo-*", "--older-than", "7d", "--state", "failed") == {"demo-2"}
     nothing = runs("list", "x-*")
-    assert (nothing.code, nothing.out, nothing.err) == (0, "", "None of the 5 runs matches.\n")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", 'No run matches "x-*".\n')
     invalid = runs("list", "--state", "failed,dead")
     assert invalid.code == 2
     assert '"dead" is not a valid state; the states are queued, admitted,' in invalid.err

@@ -41,7 +41,8 @@ def altered(plane: ControlPlane, folder: Path, change: Callable[[Config, Config,
 
 WITHOUT_ANSWER = "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context."
 LOG_IN = "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works."
-PLUGIN = "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login."
+PLUGIN_MISSING = "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login."
+PLUGIN_FAILED = "On GKE: gcloud auth login."
 UNKNOWN = "The API server of the context admin rejects your credentials"
 
 
@@ -86,12 +87,13 @@ ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = 
     "plugin missing": (
         plugin("no-such-plugin"),
         "The credential plugin of FILE failed: no-such-plugin is not installed.",
-        PLUGIN,
+        PLUGIN_MISSING,
     ),
     "plugin fails": (
-        plugin("sh", "-c", "echo Please log in. >&2; exit 1"),
+        # With the prefix that the real plugin's logger writes.
+        plugin("sh", "-c", "echo 'F1123 22:21:05.123456    1234 cred.go:145] Please log in.' >&2; exit 1"),
         "The credential plugin of FILE failed: exec: process returned 1. Please log in.",
-        PLUGIN,
+        PLUGIN_FAILED,
     ),
     "no such cluster": (
         lambda _cluster, _user, everything: everything.update(clusters=[]),

@@ -381,7 +381,7 @@ def old_queues_chart(folder: Path) -> Path:
     """Return a copy of charts/queues with the names that the charts had up to 0.4.0."""
     chart = folder / "old"
     shutil.copytree(charts_dir() / "queues", chart)
-    for file in (chart / "Chart.yaml", chart / "charts" / "common" / "Chart.yaml"):
+    for file in (chart / "Chart.yaml", chart / "charts" / "slipway-common" / "Chart.yaml"):
         text = re.sub(r"slipway-(queues|common)\n( +alias: common\n)?", r"\1\n", file.read_text())
         file.write_text(text.replace(f"version: {version_of_queues()}\n", "version: 0.4.0\n"))
     return chart

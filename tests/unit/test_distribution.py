@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api, distribution
+from launcher import api, distribution, paths
 from launcher.errors import LauncherError
 from tests.coverage_by_package import unmeasured
 
@@ -50,5 +50,7 @@ def test_the_api_lists_only_public_names() -> None:
 
 def test_one_file_needs_no_list() -> None:
     assert api.values("quickstart").tree == api.values(["quickstart"]).tree
+    file = paths.presets_dir() / "quickstart.yaml"
+    assert api.values(file).tree == api.values([file]).tree == api.values("quickstart").tree
     with pytest.raises(LauncherError, match=r'Assignments are a list, such as \["train.steps=20"\], but these are'):
         api.plan(["quickstart"], "train.steps=20")

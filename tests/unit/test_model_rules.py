@@ -291,6 +291,8 @@ def test_a_model_that_the_memory_of_this_machine_cannot_hold(monkeypatch: pytest
         ' ("-f quickstart -f FILE"), or use a cluster.'
     )
     assert (found.rule, found.severity) == ("memory", "error")
+    # Without any key of MaxText, the run trains MaxText's default model.
+    assert [found.rule for found in problems("", {**LOCAL, "train": {}}) if found.severity == "error"] == ["memory"]
     use_machine(monkeypatch, memory=16_000_000_000)
     (found,) = problems("slice: {hosts: 2}\n", large)
     assert found.severity == "warning"

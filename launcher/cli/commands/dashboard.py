@@ -4,7 +4,7 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, target_options
+from launcher.cli.options import WholeNumber, format_option, target_options
 from launcher.k8s.target import Target
 
 
@@ -12,7 +12,7 @@ from launcher.k8s.target import Target
 @click.argument("name", metavar="NAME")
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     help="The local port (default: a free port). For a browser, all dashboards on one port are one site: pages of "
     "another Ray cluster that are still open, or data that they stored, can reach this dashboard.",
 )

@@ -97,5 +97,6 @@ def _count(runs: Sequence[RunStatus]) -> str:
 
 def _places(selected: Selected) -> str:
     """Return where the runs are, and what is deleted with them."""
-    places = dict.fromkeys(backend.description or "this machine, with their folders" for backend, _ in selected)
+    folders = "its folder" if len(selected) == 1 else "their folders"
+    places = dict.fromkeys(backend.description or f"this machine, with {folders}" for backend, _ in selected)
     return f" ({' and '.join(places)})"

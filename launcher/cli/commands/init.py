@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import run_target_options
+from launcher.cli.options import init_target_options
 from launcher.k8s.target import Target
 
 
@@ -18,7 +19,7 @@ from launcher.k8s.target import Target
     metavar="FILE",
     help='The file to write; "-" is stdout (default: launcher.yaml).',
 )
-@run_target_options
+@init_target_options
 def command(out: str, target: Target) -> None:
     """Write a values file for this machine or for your namespace.
 
@@ -32,4 +33,5 @@ def command(out: str, target: Target) -> None:
     if out == "-":
         output.emit_exactly(text)
     else:
-        output.narrate(f"{out} was written. To show the values: launcher values")
+        shown = "" if out == "launcher.yaml" else f" {shlex.quote(out)}"
+        output.narrate(f"{out} was written. To show the values: launcher values{shown}")

@@ -45,6 +45,8 @@ def command(
         raise UsageError("--all-namespaces cannot be used with --local or --namespace.")
     if only_clusters and (names or only):
         raise UsageError("--clusters cannot be used with the names, states or ages of runs.")
+    if only_clusters and target.local:
+        raise UsageError("--clusters cannot be used with --local: Ray clusters are in a cluster.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
@@ -57,8 +59,11 @@ def command(
 
     runs = api.list_runs(warn, target=target, sweep=sweep)
     found = [run for run in runs if selection.matches(run, names) and only.accepts(run)]
-    if runs and not found:
-        output.narrate(f"None of the {len(runs)} runs matches.")
+    unknown = [name for name in names if not any(selection.matches(run, [name]) for run in runs)]
+    if runs and unknown:
+        output.narrate(*(f'No run matches "{name}".' for name in unknown))
+    elif runs and not found:
+        output.narrate("No run has this state and age.")
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     runs = found

@@ -4,7 +4,7 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
+from launcher.cli.options import Seconds, WholeNumber, format_option, run_argument, run_target_options
 from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 
@@ -12,12 +12,12 @@ from launcher.k8s.target import Target
 @click.command()
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the run ends.")
-@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Print only the last N lines.")
+@click.option("--tail", type=WholeNumber(min=1), metavar="N", help="Print only the last N lines.")
 @click.option(
     "--since", type=Seconds(), metavar="TIME", help="Print only the lines of the last 90, 90s, 10m, 1.5h or 2d."
 )
 @click.option(
-    "--worker", type=click.IntRange(min=0), metavar="N", help="Print only the output of this worker, counted from 0."
+    "--worker", type=WholeNumber(min=0), metavar="N", help="Print only the output of this worker, counted from 0."
 )
 @run_target_options
 @format_option

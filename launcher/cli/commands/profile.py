@@ -4,14 +4,14 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.cli.options import WholeNumber, format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
 @click.option(
-    "--steps", type=click.IntRange(1, 1000), default=5, metavar="N", help="The number of steps to record (default: 5)."
+    "--steps", type=WholeNumber(1, 1000), default=5, metavar="N", help="The number of steps to record (default: 5)."
 )
 @run_target_options
 @format_option
@@ -23,7 +23,8 @@ def command(name: str, steps: int, target: Target, form: str) -> None:
     pods, which the values of charts/queues grant with teams.NAME.shell.
     """
 
-    output.narrate(f'Recording the next steps of the run "{name}": {steps}. Press Ctrl-C to stop waiting.')
+    what = "the next step" if steps == 1 else f"the next {steps} steps"
+    output.narrate(f'Recording {what} of the run "{name}". Press Ctrl-C to stop waiting.')
     profile = api.profile(name, steps=steps, target=target, say=output.narrate)
     output.emit(profile.as_json(), form, profile.folder)
     last = profile.first_step + profile.steps

@@ -15,7 +15,11 @@ from launcher.report import output as files
 @click.command()
 @run_names_argument
 @click.option(
-    "--out", "out", metavar="FILE", help='The file to write; "-" is stdout (default: NAME.report.html in this folder).'
+    "--out",
+    "out",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help='The file to write; "-" is stdout (default: NAME.report.html in this folder).',
 )
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @click.option("--skip", is_flag=True, help="Leave out runs that cannot be read, and list them.")

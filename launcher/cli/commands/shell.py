@@ -6,7 +6,7 @@ import click
 
 from launcher import api
 from launcher.cli import session
-from launcher.cli.options import run_argument, run_target_options
+from launcher.cli.options import WholeNumber, run_argument, run_target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 
@@ -15,7 +15,7 @@ from launcher.k8s.target import Target
 @run_argument
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--worker", type=click.IntRange(min=0), default=0, metavar="N", help="The host, counted from 0 (default: 0)."
+    "--worker", type=WholeNumber(min=0), default=0, metavar="N", help="The host, counted from 0 (default: 0)."
 )
 @run_target_options
 def command(name: str, words: tuple[str, ...], worker: int, target: Target) -> int:

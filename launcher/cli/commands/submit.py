@@ -77,6 +77,8 @@ def command(
         output.narrate(f"Submitting to {backend.description}.")
     submission = backend.submit(plan, accept_changes=accept_changes)
     output.narrate(submission.message)
+    if accept_changes and submission.created and submission.status.attempt == 1:
+        output.narrate(f'Warning: There was no run "{plan.name}" to continue, so this is a new run.')
     status = submission.status
     if detach:
         if not status.state.ended:

@@ -6,13 +6,13 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.cli.options import WholeNumber, format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
 
 @click.command()
 @run_argument
-@click.option("--port", type=click.IntRange(1, 65535), help="The local port (default: a free port).")
+@click.option("--port", type=WholeNumber(1, 65535), help="The local port (default: a free port).")
 @run_target_options
 @format_option
 def command(name: str, port: int | None, target: Target, form: str) -> int:

@@ -16,13 +16,9 @@ from launcher.config.suggest import join_or
 def blocks(case: CheckContext) -> Iterator[Problem]:
     """Report block sizes that the TPU's kernel rejects: see launcher/config/maxtext/splash_attention.py."""
     train = train_of(case)
-    keys = models.settings(train)
-    if (
-        not train
-        or not splash_attention.is_used(keys)
-        or (devices := devices_of(case)) is None
-        or devices.kind != "tpu"
-    ):
+    if train is None or not splash_attention.is_used(keys := models.settings(train)):
+        return
+    if (devices := devices_of(case)) is None or devices.kind != "tpu":
         return
     found = mesh_of(train, devices)
     length = int(keys["max_target_length"])

@@ -14,7 +14,7 @@ from launcher.config.maxtext.mesh import Batch, Mesh, batch, batch_axes, rules
 
 def batch_size(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
-    if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
+    if train is None or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
         return
     problems = list(_one_batch(case, train, devices, found, "per_device_batch_size"))
     if train.get("eval_per_device_batch_size") and _evaluates(case):

@@ -30,7 +30,7 @@ _WORDS = {
 
 def _mesh(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
-    if not train or (devices := devices_of(case)) is None:
+    if train is None or (devices := devices_of(case)) is None:
         return
     try:
         mesh(train, slices=devices.slices, devices=devices.each)
@@ -90,7 +90,7 @@ def _sizes(case: CheckContext, level: str) -> list[int]:
 def _sharding(case: CheckContext) -> Iterator[Problem]:
     """Report arrays that JAX rejects as a step's input or output because the mesh does not divide a dimension."""
     train = train_of(case)
-    if not train or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
+    if train is None or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
         return
     yield from _weights(case, train, devices, found)
     yield from sequence(case, train, found)
@@ -156,7 +156,7 @@ def sequence(case: CheckContext, train: Mapping[str, Any], found: Mesh) -> Itera
 def _heads(case: CheckContext) -> Iterator[Problem]:
     """Apply the check of maxtext.layers.attentions.Attention: each key and value head serves as many query heads."""
     train = train_of(case)
-    if not train or models.settings(train)["attention_type"] in ("mla", "compressed"):
+    if train is None or models.settings(train)["attention_type"] in ("mla", "compressed"):
         return
     keys = models.settings(train)
     query, shared = int(keys["base_num_query_heads"]), int(keys["base_num_kv_heads"])
@@ -174,9 +174,11 @@ def _heads(case: CheckContext) -> Iterator[Problem]:
 def _pipeline(case: CheckContext) -> Iterator[Problem]:
     """Apply the assertions of maxtext.configs.types about a pipeline's stages, layers and microbatches."""
     train = train_of(case)
+    if train is None:
+        return
     keys = models.settings(train)
     sizes = {key: int(keys[key]) for key in ("ici_pipeline_parallelism", "dcn_pipeline_parallelism")}
-    if not train or max(sizes.values()) < 2 or min(sizes.values()) < 1:
+    if max(sizes.values()) < 2 or min(sizes.values()) < 1:
         return
     devices = devices_of(case)
     if devices and mesh_of(train, devices) is None:

@@ -16,7 +16,7 @@ from launcher.config.maxtext import models
 def _contested(case: CheckContext) -> Iterator[Problem]:
     """Apply the check of maxtext.configs.pyconfig.validate_no_keys_overridden_twice."""
     train = train_of(case)
-    if not train:
+    if train is None:
         return
     name = models.name_of(train)
     for key, own in models.contested(train).items():
@@ -43,7 +43,7 @@ def _as_yaml(value: Any) -> str:
 
 def _context(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
-    if not train:
+    if train is None:
         return
     length, most = int(models.settings(train)["max_target_length"]), models.context(train)
     if most is not None and length > most and is_given(case, "max_target_length"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any
 
 from launcher.config.kinds import RunKind
 from launcher.config.values.reader import InvalidFile
-from launcher.config.values.tree import SET, Origin, Values, dotted
+from launcher.config.values.tree import SET, SWEEP, Origin, Values, dotted
 
 ERROR, WARNING = "error", "warning"
 
@@ -34,12 +35,13 @@ class Problem:
     def __str__(self) -> str:
         """Return `FILE:LINE: KEY: sentence`, without unknown parts, and without the key if the sentence names it.
 
-        For a key that --set sets, return `--set KEY: sentence`.
+        For a key that --set or --sweep sets, return `--set KEY: sentence`.
         """
-        if self.file == SET and self.key:
-            return f"{SET} {self.key}: {self.message.removeprefix(f'{self.key}: ')}"
+        if self.file in (SET, SWEEP) and self.key:
+            return f"{self.file} {self.key}: {self.message.removeprefix(f'{self.key}: ')}"
         where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
-        return where + (self.message if self.key in self.message else f"{self.key}: {self.message}")
+        named = re.search(rf"(?<![\w.]){re.escape(self.key)}(?![\w.]*\w)", self.message)
+        return where + (self.message if named else f"{self.key}: {self.message}")
 
 
 def error_in_file(error: InvalidFile) -> Problem:

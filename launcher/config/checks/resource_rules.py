@@ -40,8 +40,9 @@ def _text(case: CheckContext) -> Iterator[Problem]:
     bound its tokens. Each document may begin a new sequence. Parquet files are compressed, so they are not checked.
     """
     train, data = train_of(case), case.tree["data"]
-    epochs = train.get("num_epoch")
-    if not train or epochs is None or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
+    if train is None or (epochs := train.get("num_epoch")) is None:
+        return
+    if case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
         return
     if not data["files"] or (found := _sizes(data["files"])) is None:
         return
@@ -104,7 +105,7 @@ def kept_checkpoints(train: dict[str, Any]) -> int:
 
 def _disk(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
-    if not train or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
+    if train is None or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
         return
     folder = this_machine.runs_folder()
     if (found := this_machine.disk(folder)) is None:
@@ -148,7 +149,12 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
     not counted. Each worker has a part of them all, except along the mesh's axis `data`, where each has a copy.
     """
     train = train_of(case)
-    if not train or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None or devices.kind != "cpu":
+    if (
+        train is None
+        or case.kind is not RunKind.LOCAL
+        or (devices := devices_of(case)) is None
+        or devices.kind != "cpu"
+    ):
         return
     state, weights, have = models.checkpoint_bytes(train), models.weight_bytes(train), this_machine.memory()
     if state is None or weights is None or have is None or (found := mesh_of(train, devices)) is None:

@@ -37,7 +37,7 @@ from launcher.config.maxtext.keys import (
 from launcher.config.suggest import bare, closest, join_or
 from launcher.config.synonyms import SYNONYMS
 from launcher.config.values.reader import missing_space, resolve
-from launcher.config.values.tree import Values, dotted
+from launcher.config.values.tree import SET, Values, dotted
 from launcher.paths import charts_dir
 
 __all__ = [
@@ -132,10 +132,16 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
     if violation.rule == "type":
         value = _value_at(case.tree, path)
         if isinstance(value, str) and _schema_at(path).get("type") == "array":
-            words = shlex.split(value) if path == ("run", "command") and _balanced(value) else [value]
+            words = [word.strip() for word in value.split(",")]
+            if path == ("run", "command"):
+                words = shlex.split(value) if _balanced(value) else [value]
             says = says.removesuffix(".") + f", such as [{', '.join(map(json.dumps, words))}]."
         if isinstance(value, str) and _schema_at(path).get("type") == "object":
-            says += missing_space(value)
+            known = _schema_at(path).get("properties", {})
+            says += missing_space(value) if not known or value.partition(":")[0] in known else ""
+        origin = case.user.origin(path)
+        if origin is not None and origin.file == SET:  # the shell removes quotes
+            says = says.replace("put it in quotes.", f"put it in quotes that the shell keeps: --set '{key}=\"…\"'.")
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = _value_at(case.tree, path)
@@ -152,7 +158,9 @@ def _balanced(text: str) -> bool:
 
 
 def _unseen(key: str) -> str:
-    """Return the end of the message about a key that contains an invisible or space-like character."""
+    """Return the end of the message about a key that contains an invisible or space-like character, or ends in one."""
+    if key != key.strip(" "):
+        return "; there is a space before or after it; remove the space."
     strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
@@ -181,6 +189,9 @@ def _meant(key: str) -> list[str]:
     return list(SYNONYMS.get(bare(key), ()))
 
 
+OTHER_CHARTS = ("queues", "ray-cluster")
+
+
 def _belongs(path: tuple[str, ...]) -> str:
     """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
@@ -189,6 +200,9 @@ def _belongs(path: tuple[str, ...]) -> str:
     near = closest(key, siblings)
     if near and bare(near[0]) == bare(key):
         return f"; did you mean {dotted([*above, near[0]])}?"
+    if chart := next((name for name in OTHER_CHARTS if not above and key in schema(name)["properties"]), ""):
+        guess = f"; did you mean {near[0]}? It" if near else "; it"
+        return f"{guess} is a key of charts/{chart}: launcher check {chart} -f FILE."
     elsewhere = _called(key, paths)
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
@@ -220,8 +234,9 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
                 yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
         elif key not in table:
             unknown += 1
-            belongs = _train_belongs(key) if unknown <= _SUGGESTIONS else "."
-            yield case.problem("unknown-key", path, f"MaxText has no key {key}{belongs}")
+            belongs = _unseen(key) or (_train_belongs(key) if unknown <= _SUGGESTIONS else ".")
+            shown = key if key == key.strip() else f'"{key}"'
+            yield case.problem("unknown-key", path, f"MaxText has no key {shown}{belongs}")
         elif value is None:
             pass  # a later layer removed the key; the trainer leaves it to MaxText
         elif not takes(table[key]["types"], value):

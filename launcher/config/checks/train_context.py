@@ -31,11 +31,14 @@ class Devices:
         return self.slices * self.each
 
 
-def train_of(case: CheckContext) -> Mapping[str, Any]:
-    """Return MaxText's keys if they are valid and the run trains; otherwise an empty mapping."""
+def train_of(case: CheckContext) -> Mapping[str, Any] | None:
+    """Return MaxText's keys if they are valid and the run trains; otherwise None.
+
+    Without any key, the run trains MaxText's default model.
+    """
     train = {key: value for key, value in case.tree["train"].items() if value is not None}
-    if not train or not case.train_valid or case.tree["run"]["command"] or not models.row_of(train):
-        return {}
+    if not case.train_valid or case.tree["run"]["command"] or not models.row_of(train):
+        return None
     return train
 
 

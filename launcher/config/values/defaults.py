@@ -48,6 +48,9 @@ def _project_file(warn: Callable[[str], None]) -> Path | None:
     for level, folder in enumerate((here, *here.parents)):
         file = folder / FILE
         if os.path.lexists(file):
+            if not file.exists():
+                warn(f"Warning: {file} is ignored: it is a link to a file that does not exist.")
+                return None
             reason = _writable_by_others(file)
             if reason:
                 warn(f"Warning: {file} is ignored, because {reason}. To use it, name it with -f.")
@@ -64,7 +67,7 @@ def _writable_by_others(file: Path) -> str:
     """
     trusted = _TRUSTED | {os.geteuid()}
     link, folder = file.lstat(), file.parent.stat()
-    target = file.stat() if file.exists() else link
+    target = file.stat()
     if not {link.st_uid, target.st_uid} <= trusted:
         return "it belongs to another user"
     if target.st_mode & stat.S_IWOTH:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from launcher.config.values.assignment import assign
-from launcher.config.values.reader import read_text, resolve
+from launcher.config.values.reader import MAX_BYTES, read_text, resolve
 from launcher.config.values.tree import SET, Node, Origin, Values, dotted, merge, merge_nodes, set_value, with_defaults
 from launcher.errors import LauncherError
 from launcher.paths import charts_dir, find_values_file
@@ -31,19 +32,19 @@ __all__ = [
 ]
 
 
-def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
+def load(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], sets: Sequence[str] = ()) -> Values:
     """Return the user's own layers, merged as `helm -f A -f B --set …` does: maps merge, lists and scalars replace.
 
     A null is kept in the tree: it removes a chart's default later (`with_defaults`). `-` reads standard input. If a
     file does not exist, the preset of that name is used. Raises LauncherError with file and line.
     """
-    if isinstance(files, str):  # api.plan("quickstart")
+    if isinstance(files, (str, os.PathLike)):  # api.plan("quickstart")
         files = [files]
     if isinstance(sets, str):
         raise LauncherError(f'Assignments are a list, such as ["train.steps=20"], but these are {sets!r}.')
     root = Values.empty().root
     for name in files:
-        root = merge_nodes(root, read_file(name).root)
+        root = merge_nodes(root, read_file(os.fspath(name)).root)
     for number, text in enumerate(sets, start=1):
         root = assign(root, text, Origin(SET, number))
     return Values(root)
@@ -52,12 +53,13 @@ def load(files: Sequence[str], sets: Sequence[str] = ()) -> Values:
 def read_file(name: str) -> Values:
     """Read one values file. Raises LauncherError for anything that Helm would reject or silently drop."""
     if name.strip() == "-":
-        return read_text(sys.stdin.buffer.read(), "standard input")
+        return read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     path = find_values_file(name)
     if path.is_dir():
         raise LauncherError(f'"{path}" is a folder, but -f requires a values file.')
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # a device has no end
     except OSError as error:
         raise LauncherError(f'The values file "{path}" cannot be read: {error.strerror}.') from error
     return read_text(data, str(path))

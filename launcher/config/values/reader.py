@@ -22,7 +22,7 @@ from typing import Any
 from launcher.config.values.tree import Node, Origin, Values, plain
 from launcher.errors import LauncherError
 
-_MAX_BYTES = 1_000_000  # about ten seconds of reading; an object in Kubernetes can have 1.5 MB
+MAX_BYTES = 1_000_000  # about ten seconds of reading; an object in Kubernetes can have 1.5 MB
 _MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
 _MAX_NODES = 50_000  # limit on expanded aliases: otherwise ten lines of YAML can fill the memory. go-yaml: 400,000
 
@@ -45,9 +45,9 @@ def missing_space(value: Any) -> str:
 
 def read_text(data: bytes, file: str) -> Values:
     """Return the values in `data`; `file` is the name used in origins and errors."""
-    if len(data) > _MAX_BYTES:
-        size = f"{len(data) / 1e6:.1f} MB"
-        raise LauncherError(f"{file}: the file has {size}; a values file can have at most {_MAX_BYTES / 1e6:.0f} MB.")
+    if len(data) > MAX_BYTES:
+        limit = f"{MAX_BYTES / 1e6:.0f} MB"
+        raise InvalidFile(Origin(file, 1), f"the file is too large; a values file can have at most {limit}.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
