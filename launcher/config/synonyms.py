@@ -19,11 +19,13 @@ _NAMES = {
     "train.steps": "max_steps num_steps total_steps train_steps max_iters train_iters iterations epochs num_epochs "
     "num_train_epochs max_epochs",
     "train.warmup_steps_fraction": "warmup warmup_steps warmup_ratio num_warmup_steps warmup_iters lr_warmup",
+    "train.learning_rate_final_fraction": "min_lr lr_min eta_min final_lr",
     "train.lr_schedule_type": "lr_scheduler lr_scheduler_type scheduler lr_schedule lr_decay_style",
     "train.opt_type": "optimizer optim optimizer_type",
     "train.adam_weight_decay": "weight_decay wd decay",
     "train.adam_b1": "beta1 beta_1 adam_beta1",
     "train.adam_b2": "beta2 beta_2 adam_beta2",
+    "train.adam_b1 train.adam_b2": "betas adam_betas",
     "train.adam_eps": "eps epsilon adam_epsilon",
     "train.gradient_clipping_threshold": "grad_clip clip_grad max_grad_norm gradient_clip gradient_clip_val clip_norm",
     "train.dropout_rate": "dropout hidden_dropout resid_dropout",
@@ -40,8 +42,10 @@ _NAMES = {
     # The model.
     "train.base_emb_dim": "hidden_size hidden_dim d_model n_embd embed_dim embedding_size model_dim dim",
     "train.base_num_decoder_layers": "num_layers n_layers n_layer num_hidden_layers layers depth",
-    "train.base_num_query_heads": "num_heads n_heads n_head num_attention_heads heads",
+    "train.base_num_query_heads": "num_heads n_heads n_head num_attention_heads heads head_num",
     "train.base_num_kv_heads": "n_kv_heads num_key_value_heads kv_heads num_query_groups",
+    "train.rope_max_timescale": "rope_theta rope_base rotary_base",
+    "train.attention": "attn_implementation attn_impl flash_attention use_flash_attention",
     "train.base_mlp_dim": "intermediate_size ffn_dim d_ff ffn_hidden_size ffn_size",
     "train.model_name": "model arch architecture model_type",
     # Parallelism.

@@ -34,6 +34,9 @@ def test_the_keys_exist_and_the_words_are_not_keys() -> None:
         ("num_heads", "train.base_num_query_heads"),
         ("save_steps", "train.checkpoint_period"),
         ("optimizer", "train.opt_type"),
+        ("rope_theta", "train.rope_max_timescale"),
+        ("min_lr", "train.learning_rate_final_fraction"),
+        ("betas", "train.adam_b1 or train.adam_b2"),
         ("seed", "train.data_shuffle_seed or train.init_weights_seed"),
         # These were right before.
         ("max_steps", "train.steps"),
