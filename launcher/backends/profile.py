@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends.base import Backend, RunStatus, State, found_or_deleted
+from launcher.backends.local.record import write_json
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
 
@@ -52,8 +53,6 @@ def capture(backend: Backend, status: RunStatus, steps: int, say: Callable[[str]
 
 def _here(backend: Backend, status: RunStatus, steps: int) -> dict[str, Any]:
     """Write the request to the folder of a local run, and return the trainer's answer."""
-    from launcher.backends.local.record import write_json
-
     folder, number = Path(status.folder), uuid.uuid4().hex
     write_json(folder / REQUEST, {"id": number, "steps": steps})
     try:

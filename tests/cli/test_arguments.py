@@ -114,9 +114,10 @@ def test_a_current_folder_that_was_removed(launcher: Launcher) -> None:
 
 def test_text_that_the_output_cannot_encode(launcher: Launcher) -> None:
     ascii_only = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    result = launcher("check", "quickstart", launcher.write("run.yaml", "run: {name: Ü}\n"), env=ascii_only)
-    assert result.code == 1
-    assert '"\\xdc" is not a valid name' in result.out
+    process = launcher.start("check", "quickstart", launcher.write("run.yaml", "run: {name: Ü}\n"), env=ascii_only)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, "")
+    assert '"\\xdc" is not a valid name' in out
 
 
 @pytest.mark.parametrize(

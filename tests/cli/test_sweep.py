@@ -175,8 +175,8 @@ def test_what_a_sweep_rejects(launcher: Launcher) -> None:
     done = launcher("submit", "-f", file, "--sweep", 'worker.env.NAME="a"', "--sweep", "run.maxRestarts=0,-1,-2")
     assert done.code == 1
     assert [line.partition(" is ")[0] for line in done.err.splitlines()] == [
-        "Error: --sweep 2: run.maxRestarts",
-        "Error: --sweep 2: run.maxRestarts",
+        "Error: --sweep run.maxRestarts: run.maxRestarts",
+        "Error: --sweep run.maxRestarts: run.maxRestarts",
     ]
     many = ",".join(f'"{number}"' for number in range(101))
     assert "the maximum is 100" in launcher("submit", "-f", file, "--sweep", f"worker.env.NAME={many}").err

@@ -155,7 +155,7 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherC
 def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> None:
     file = cli.values("job-set", "lr")
     broken = cli("submit", "-f", file, "--sweep", "train.steps=10,20,-1", "--detach")
-    assert (broken.code, broken.err) == (1, "Error: --sweep 1: train.steps is -1; it must be at least 1.\n")
+    assert (broken.code, broken.err) == (1, "Error: --sweep train.steps: train.steps is -1; it must be at least 1.\n")
     assert cli.runs(admin) == []
 
     # Only the API server has this information: another run has the name of the third combination.

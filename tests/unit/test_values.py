@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given
@@ -137,12 +137,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_without_permission_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, mode: str) -> BinaryIO:
         raise PermissionError(13, "Permission denied")
 
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\n")
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # tests may run as root, which may read every file
+    monkeypatch.setattr(Path, "open", refuse)  # tests may run as root, which may read every file
     with pytest.raises(LauncherError, match=r'The values file ".*a\.yaml" cannot be read: Permission denied\.'):
         values.load([str(file)])
 

@@ -41,7 +41,7 @@ class Problem:
             return f"{self.file} {self.key}: {self.message.removeprefix(f'{self.key}: ')}"
         where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
         named = re.search(rf"(?<![\w.]){re.escape(self.key)}(?![\w.]*\w)", self.message)
-        return where + (self.message if named else f"{self.key}: {self.message}")
+        return where + (self.message if named or not self.key else f"{self.key}: {self.message}")
 
 
 def error_in_file(error: InvalidFile) -> Problem:
