@@ -200,8 +200,8 @@ def test_files_that_are_not_a_kubeconfig(cli: LauncherCli, tmp_path: Path) -> No
         broken: f"The kubeconfig {broken} is not valid YAML: while parsing a flow sequence in",
         empty: f"The kubeconfig {empty} cannot be used: Invalid kube-config. {empty} file is empty.",
         tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
-        listed: f"{listed} is not a valid kubeconfig (TypeError: ",
-        scalar: f"{scalar} is not a valid kubeconfig (TypeError: ",
+        listed: f"{listed} is not a valid kubeconfig.\n",
+        scalar: f"{scalar} is not a valid kubeconfig.\n",
         tmp_path
         / "none": f"KUBECONFIG names {tmp_path / 'none'}, which does not exist, so there is no cluster to connect to.",
     }
