@@ -59,7 +59,11 @@ def test_defaults_alone_are_values(launcher: Launcher, defaults: dict[str, str])
     assert "error: launcher.yaml:4: unknown key slise" in result.out
     for arguments, env in ((["--no-defaults"], defaults), ([], {**defaults, "SLIPWAY_NO_DEFAULTS": "1"})):
         result = launcher("check", *arguments, env=env)
-        assert (result.code, result.err.splitlines()[0]) == (2, "Error: No values are given: use -f FILE or --set.")
+        assert (result.code, result.err) == (
+            2,
+            "Error: No values are given: use -f FILE or --set.\n"
+            "Hint: launcher presets lists values files to begin with, such as quickstart; launcher init writes one.\n",
+        )
 
 
 def test_the_nearest_file_of_a_project_is_read(launcher: Launcher, defaults: dict[str, str]) -> None:

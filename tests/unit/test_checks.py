@@ -292,10 +292,9 @@ def test_a_value_of_a_wrong_kind_is_one_problem_with_its_line(key: str, line: in
         ),
     ],
 )
-def test_a_first_mistake_is_one_sentence(text: str, sentence: str) -> None:
-    (found,) = [
-        each for each in check_launch(values.read_text(text.encode(), "v.yaml"), DEFAULTS) if each.severity == "error"
-    ]
+def test_a_first_mistake_is_one_sentence(text: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_machine(monkeypatch)
+    (found,) = check_launch(values.read_text(text.encode(), "v.yaml"), DEFAULTS)
     assert str(found).startswith(sentence)
 
 
