@@ -26,7 +26,7 @@ def main() -> None:
     # Python has None for a stream that the caller has closed (`launcher list >&-`).
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the end; no import
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - it stays open; pathlib slows every start
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr, for a terminal or a pipe that is not UTF-8
     # Garbage collection of objects from start-up takes a tenth of the time of a fast command.
@@ -95,8 +95,9 @@ def _os_error(error: OSError) -> int:
 
 
 def _has_current_folder() -> bool:
+    """Return False if the folder was removed. Its error has no file name, as other errors have."""
     try:
-        os.getcwd()  # noqa: PTH109 - no import
+        os.getcwd()  # noqa: PTH109 - pathlib slows every start
     except FileNotFoundError:
         return False
     return True

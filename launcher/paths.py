@@ -12,6 +12,9 @@ from launcher.errors import LauncherError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
 
+CHARTS = ("queues", "ray-cluster")
+"""The charts that are installed as releases. A run is not a release."""
+
 
 @cache
 def _data(name: str) -> Path:
@@ -62,10 +65,9 @@ def find_values_file(name: str) -> Path:
             '-f "" is not a valid file name; give a values file, or the name of a preset such as quickstart.'
         )
     if "://" in name:
+        download = f"gcloud storage cp {name} ." if name.startswith("gs://") else f"curl -LO {name}"
         raise UsageError(
-            f"-f {name} is a URL, but values files are read from this machine.",
-            f"Download it first: {'gcloud storage cp' if name.startswith('gs://') else 'curl -LO'} {name}"
-            f"{' .' if name.startswith('gs://') else ''}",
+            f"-f {name} is a URL, but values files are read from this machine.", f"Download it first: {download}"
         )
     path = Path(name).expanduser()
     try:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from launcher.paths import presets
+from launcher.paths import CHARTS, presets
 
 if TYPE_CHECKING:
     import click
-
-CHARTS = ("queues", "ray-cluster")
 
 
 def values_files(_ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[CompletionItem]:

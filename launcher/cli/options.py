@@ -16,10 +16,10 @@ from launcher import api
 from launcher.backends.base import State
 from launcher.backends.selection import RunFilter
 from launcher.cli import completion, output
-from launcher.cli.completion import CHARTS
 from launcher.config.values.defaults import default_files
 from launcher.errors import Interrupted, LauncherError, UsageError
 from launcher.k8s.target import Target
+from launcher.paths import CHARTS
 
 if TYPE_CHECKING:
     pass

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.completion import CHARTS, values_files
+from launcher.cli.completion import values_files
+from launcher.paths import CHARTS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-CHARTS = ("queues", "ray-cluster")
-"""The charts that are installed. A run is not a release."""
-
 # An operation older than this counts as dead: Helm times out after 5 minutes, and so does `install`.
 _DEAD_SECONDS = 600
 _HELM_SECONDS = 300

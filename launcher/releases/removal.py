@@ -14,8 +14,9 @@ from launcher.helm.client import Helm, Release
 from launcher.helm.errors import NoRelease
 from launcher.k8s import label_keys, objects
 from launcher.k8s.objects import Manifest
+from launcher.paths import CHARTS
 from launcher.releases import users
-from launcher.releases.install import CHARTS, alive, busy, helm_for
+from launcher.releases.install import alive, busy, helm_for
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster

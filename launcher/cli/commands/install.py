@@ -6,11 +6,11 @@ import click
 
 from launcher import api
 from launcher.cli import completion, output
-from launcher.cli.completion import CHARTS
 from launcher.cli.options import Seconds, confirm, format_option, target_options, values_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.helm import diff
 from launcher.k8s.target import Target
+from launcher.paths import CHARTS
 
 
 @click.command(cls=ValuesCommand)

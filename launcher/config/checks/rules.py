@@ -38,7 +38,7 @@ from launcher.config.suggest import bare, closest, join_or
 from launcher.config.synonyms import SYNONYMS
 from launcher.config.values.reader import missing_space, resolve
 from launcher.config.values.tree import SET, Values, dotted
-from launcher.paths import charts_dir
+from launcher.paths import CHARTS, charts_dir
 
 __all__ = [
     "ERROR",
@@ -189,9 +189,6 @@ def _meant(key: str) -> list[str]:
     return list(SYNONYMS.get(bare(key), ()))
 
 
-OTHER_CHARTS = ("queues", "ray-cluster")
-
-
 def _belongs(path: tuple[str, ...]) -> str:
     """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
@@ -200,7 +197,7 @@ def _belongs(path: tuple[str, ...]) -> str:
     near = closest(key, siblings)
     if near and bare(near[0]) == bare(key):
         return f"; did you mean {dotted([*above, near[0]])}?"
-    if chart := next((name for name in OTHER_CHARTS if not above and key in schema(name)["properties"]), ""):
+    if chart := next((name for name in CHARTS if not above and key in schema(name)["properties"]), ""):
         guess = f"; did you mean {near[0]}? It" if near else "; it"
         return f"{guess} is a key of charts/{chart}: launcher check {chart} -f FILE."
     elsewhere = _called(key, paths)
