@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -338,6 +339,9 @@ def _loader() -> Any:
     return loader_class
 
 
+# Below this number of runs, the start of a second process takes longer than it saves.
+_TWO_PROCESSES = 20
+
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
@@ -353,14 +357,33 @@ def run_object(plan: LaunchPlan, api_versions: Sequence[str] = ()) -> Manifest:
 
 
 def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -> list[Manifest]:
-    """Return `run_object` of each plan, with one call of Helm. The plans must have different names.
+    """Return `run_object` of each plan, with one or two calls of Helm. The plans must have different names.
 
     Helm renders a chart once per release, so a hundred calls would read it a hundred times. Instead, this function
     builds a temporary chart from the same templates: the manifests as partials, and one template that iterates over
-    the effective values of all runs.
+    the effective values of all runs. Helm uses one core; many runs are rendered by two processes.
     """
     if len(plans) < 2:
         return [run_object(plan, api_versions) for plan in plans]
+    half = (len(plans) + 1) // 2
+    parts = [plans[:half], plans[half:]] if len(plans) >= _TWO_PROCESSES else [plans]
+    with tempfile.TemporaryDirectory(prefix="slipway-sweep-") as folder, ThreadPoolExecutor(len(parts)) as pool:
+        chart, helm = _sweep_chart(Path(folder)), Helm()
+
+        def objects(part: Sequence[LaunchPlan]) -> list[Manifest]:
+            return helm.template(str(chart), "sweep", "default", _values_of(part), api_versions=api_versions)
+
+        try:
+            made = [obj for objs in pool.map(objects, parts) for obj in objs]
+        except RulesBroken:
+            # Raises the error again, now for a single run.
+            return [run_object(plan, api_versions) for plan in plans]
+    by_name = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in made}
+    return [by_name[plan.namespace, plan.name] for plan in plans]
+
+
+def _values_of(plans: Sequence[LaunchPlan]) -> Manifest:
+    """Return the values of the temporary chart that renders these runs."""
     trees = [plan.values.tree for plan in plans]
     shared: Manifest = {}
     if all(tree["common"] == trees[0]["common"] for tree in trees):  # share the table of accelerators, which is long
@@ -370,16 +393,7 @@ def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -
         {"name": plan.name, "namespace": plan.namespace, "values": tree}
         for plan, tree in zip(plans, trees, strict=True)
     ]
-    with tempfile.TemporaryDirectory(prefix="slipway-sweep-") as folder:
-        chart = _sweep_chart(Path(folder))
-        try:
-            values = {"runs": runs, **shared}
-            objects = Helm().template(str(chart), "sweep", "default", values, api_versions=api_versions)
-        except RulesBroken:
-            # Raises the error again, now for a single run.
-            return [run_object(plan, api_versions) for plan in plans]
-    by_name = {(obj["metadata"]["namespace"], obj["metadata"]["name"]): obj for obj in objects}
-    return [by_name[plan.namespace, plan.name] for plan in plans]
+    return {"runs": runs, **shared}
 
 
 _EACH_RUN = """\

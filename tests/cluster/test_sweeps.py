@@ -9,6 +9,10 @@ import signal
 import time
 from typing import Any
 
+import pytest
+
+from launcher.backends.kubernetes import reader
+from launcher.k8s.errors import ClusterError
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
@@ -168,6 +172,27 @@ def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> No
     refused = cli("submit", "-f", file, *SIX, "--detach")
     assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
     assert 'The JobSet "lr-3" already exists' in refused.err
+
+
+def test_a_list_of_names_that_is_out_of_date_or_refused(
+    cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep finds the unused names with one list. It is right if that list misses a run, or is forbidden."""
+    sweep = ("submit", "-f", cli.values("job-set", "lr"), *SIX, "--detach")
+    monkeypatch.setattr(reader, "used_names", lambda _: set())  # as if another client created the third run afterwards
+    assert cli("submit", "-f", cli.values("job-set", "lr"), "--name", "lr-3", "--detach").code == 0
+    refused = cli(*sweep)
+    assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
+    assert 'Error: The run "lr-3" already exists; it does not belong to a sweep.' in refused.err
+    (taken,) = cli.runs(admin)
+    admin.delete(path_of(taken))
+
+    def forbidden(_: object) -> set[str]:
+        raise ClusterError("You may not list jobsets.", status=403)
+
+    monkeypatch.setattr(reader, "used_names", forbidden)
+    done = cli(*sweep)
+    assert (done.code, len(cli.runs(admin))) == (0, 6), done.err
 
 
 def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: LauncherCli, admin: Api) -> None:

@@ -278,3 +278,12 @@ def test_a_rejection_of_many_runs_is_reported_once() -> None:
         sweeps.submit(swept, FakeCluster([]), accept_changes=False)
     assert failed.value.message == "lr-1 is refused. (also lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
     assert failed.value.hint == "Ask."
+
+
+def test_a_warning_about_many_runs_is_printed_once() -> None:
+    lines = [(f"lr-{at}", f"Warning: lr-{at} waits.") for at in range(1, 10)]
+    shared = [(f"lr-{at}", "Warning: the claim is missing.") for at in range(1, 10)]
+    assert sweeps._merged([*lines, *shared]) == [
+        "Warning: lr-1 waits. (also lr-2, lr-3, lr-4, lr-5, lr-6 and 3 others)",
+        "Warning: the claim is missing.",
+    ]

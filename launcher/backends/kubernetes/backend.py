@@ -96,7 +96,7 @@ class KubernetesBackend:
         self.poll_seconds = poll_seconds
         self.report_progress: Callable[[str], None] = lambda _: None
         self._rendered: dict[str, dict[str, Any]] = {}
-        self._absent: set[str] = set()  # names that a preview has just found unused: create them without a lookup
+        self._absent: set[str] = set()  # names that were unused a moment ago: create them without a lookup
         self._snapshot = Snapshot(cluster)
 
     @property
@@ -110,22 +110,36 @@ class KubernetesBackend:
     # --- submit ---
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Render all plans in one call of Helm."""
+        """Render all plans together, and find the unused names with one request for each kind of run."""
         from launcher.helm.client import run_objects
 
-        made = run_objects(plans, self._kinds(plans))
+        def used() -> set[str]:
+            try:
+                return kube_view.used_names(self.cluster)
+            except ClusterError:  # without the right to list, each name is looked up
+                return {plan.name for plan in plans}
+
+        kinds = self._kinds(plans)
+        made, names = kube_view.run_parallel([lambda: run_objects(plans, kinds), used])
         self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
+        self._absent = set(self._rendered) - names
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         return self._preflight(plan, self._object(plan), self._snapshot)
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         obj = self._object(plan)
-        found = self._find(plan.name)
+        found = None if plan.name in self._absent else self._find(plan.name)
         kind = obj["kind"]
         if found is None:
             warnings = self._warnings_before(plan, obj)
-            self.cluster.create(obj, dry_run=True)
+            try:
+                self.cluster.create(obj, dry_run=True)
+            except AlreadyExists:
+                if plan.name not in self._absent:
+                    raise
+                self._absent.discard(plan.name)  # another client has just created it
+                return self.preview(plan, accept_changes=accept_changes)
             self._absent.add(plan.name)
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, text + warnings)

@@ -40,6 +40,18 @@ def find(cluster: Cluster, name: str) -> RunObject | None:
     return RunObject.parse(found[0]) if found else None
 
 
+def used_names(cluster: Cluster) -> set[str]:
+    """Return the names of all RayJobs and JobSets of the namespace, whether they are runs or not."""
+
+    def of_kind(kind: Kind) -> list[str]:
+        try:
+            return cluster.names(kind)
+        except KindNotServed:
+            return []
+
+    return {name for names in run_parallel([partial(of_kind, kind) for kind in KINDS.values()]) for name in names}
+
+
 def observe(cluster: Cluster, run: RunObject) -> ObservedRun:
     """Return the run with its Workload and its pods."""
     workloads, pods = run_parallel(

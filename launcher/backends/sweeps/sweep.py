@@ -137,9 +137,9 @@ def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepS
         return LauncherError(f"{error.message}\n{there}; submit it again to create the others.", error.hint)
 
     submissions = _all(backend, plan.plans, one, stopped)
-    # Warnings, one per line, may follow a submission's sentence. The runs share them.
-    warnings = dict.fromkeys(text for each in submissions for text in each.message.splitlines()[1:])
-    text = "\n".join([_sentence(plan, submissions, backend.description), *warnings])
+    # Warnings, one per line, may follow a submission's sentence. Most differ only in the run's name.
+    warnings = [(each.status.name, line) for each in submissions for line in each.message.splitlines()[1:]]
+    text = "\n".join([_sentence(plan, submissions, backend.description), *_merged(warnings)])
     return SweepSubmission(plan.name, tuple(submissions), text)
 
 
@@ -325,19 +325,24 @@ def _all[T, R](
 
 def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
     """Return one error for several runs. Messages that differ only in the run's name appear once."""
-    by_text: dict[str, list[tuple[str, LauncherError]]] = {}
-    for name, error in failures:
-        by_text.setdefault(error.message.replace(name, "*"), []).append((name, error))
-    lines = []
-    for same in by_text.values():
-        name, error = same[0]
-        others = f" (also {_named([other for other, _ in same[1:]])})" if len(same) > 1 else ""
-        about = "" if name in error.message else f"{name}: "
-        lines.append(f"{about}{error.message}{others}")
+    about = [(name, error.message if name in error.message else f"{name}: {error.message}") for name, error in failures]
+    lines = _merged(about)
     hints = dict.fromkeys(error.hint for _, error in failures if error.hint)
     first = failures[0][1]
     combined = LauncherError("\n".join(lines), next(iter(hints), ""))
     return first if len(failures) == 1 and failures[0][0] in first.message else combined
+
+
+def _merged(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines of runs, each with its run's name. Lines that differ only in the run's name appear once."""
+    by_text: dict[str, list[tuple[str, str]]] = {}
+    for name, line in lines:
+        by_text.setdefault(line.replace(name, "*"), []).append((name, line))
+    merged = []
+    for text, ((_, line), *others) in by_text.items():
+        also = f" (also {_named([name for name, _ in others])})" if others and "*" in text else ""
+        merged.append(line + also)
+    return merged
 
 
 def _named(names: Sequence[str]) -> str:
