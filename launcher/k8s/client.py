@@ -203,16 +203,16 @@ class Cluster(Connection):
                 return items
             query["continue"] = token
 
-    def names(self, kind: Kind, namespace: str | None = None) -> list[str]:
+    def names(self, kind: Kind, namespace: str | None = None) -> set[str]:
         """Return the names of all objects of a kind. The API server sends them as a table, without the objects."""
         accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
         query = {"includeObject": "None", "limit": str(_PAGE)}
-        found: list[str] = []
+        found: set[str] = set()
         while True:
             page = self.request("GET", self._path(kind, namespace), query=query, headers=accept).json()
             rows, meta = (page.get("rows"), page.get("metadata")) if isinstance(page, dict) else (None, None)
             cells = [row.get("cells") for row in rows or () if isinstance(row, dict)] if isinstance(rows, list) else []
-            found += [str(cell[0]) for cell in cells if isinstance(cell, list) and cell]  # the first column is the name
+            found |= {str(row[0]) for row in cells if isinstance(row, Sequence) and row}  # the first column is the name
             token = meta.get("continue") if isinstance(meta, dict) else None
             if not token:
                 return found

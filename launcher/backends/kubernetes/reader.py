@@ -43,13 +43,13 @@ def find(cluster: Cluster, name: str) -> RunObject | None:
 def used_names(cluster: Cluster) -> set[str]:
     """Return the names of all RayJobs and JobSets of the namespace, whether they are runs or not."""
 
-    def of_kind(kind: Kind) -> list[str]:
+    def of_kind(kind: Kind) -> set[str]:
         try:
             return cluster.names(kind)
         except KindNotServed:
-            return []
+            return set()
 
-    return {name for names in run_parallel([partial(of_kind, kind) for kind in KINDS.values()]) for name in names}
+    return set().union(*run_parallel([partial(of_kind, kind) for kind in KINDS.values()]))
 
 
 def observe(cluster: Cluster, run: RunObject) -> ObservedRun:
