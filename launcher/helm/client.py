@@ -14,7 +14,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -133,6 +132,20 @@ class Helm:
     def template(self, chart: str, release: str, namespace: str, values: Manifest, **options: Any) -> list[Manifest]:
         """Return the objects of `manifest`."""
         return load_all(self.manifest(chart, release, namespace, values, **options))
+
+    def templates(
+        self, chart: Path, release: str, many: Sequence[Manifest], api_versions: Sequence[str]
+    ) -> list[Manifest]:
+        """Return the objects of the chart for each of `many` values, rendered by processes that run in parallel."""
+        command = ["template", release, str(chart), "--values", "-"]
+        command += ["--kube-version", versions.kubernetes_without_cluster()]
+        for kind in api_versions:
+            command += ["--api-versions", kind]
+
+        async def all_of_them() -> list[str]:
+            return await asyncio.gather(*(self._both(command, values, release, False) for values in many))
+
+        return [obj for output in _wait_for(all_of_them()) for obj in load_all(output)]
 
     # --- releases ---
 
@@ -367,14 +380,10 @@ def run_objects(plans: Sequence[LaunchPlan], api_versions: Sequence[str] = ()) -
         return [run_object(plan, api_versions) for plan in plans]
     half = (len(plans) + 1) // 2
     parts = [plans[:half], plans[half:]] if len(plans) >= _TWO_PROCESSES else [plans]
-    with tempfile.TemporaryDirectory(prefix="slipway-sweep-") as folder, ThreadPoolExecutor(len(parts)) as pool:
-        chart, helm = _sweep_chart(Path(folder)), Helm()
-
-        def objects(part: Sequence[LaunchPlan]) -> list[Manifest]:
-            return helm.template(str(chart), "sweep", "default", _values_of(part), api_versions=api_versions)
-
+    with tempfile.TemporaryDirectory(prefix="slipway-sweep-") as folder:
+        chart = _sweep_chart(Path(folder))
         try:
-            made = [obj for objs in pool.map(objects, parts) for obj in objs]
+            made = Helm().templates(chart, "sweep", [_values_of(part) for part in parts], api_versions)
         except RulesBroken:
             # Raises the error again, now for a single run.
             return [run_object(plan, api_versions) for plan in plans]

@@ -133,7 +133,7 @@ def test_a_sweeps_name_selects_only_its_runs(cli: LauncherCli, admin: Api, contr
 
 
 def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherCli, admin: Api) -> None:
-    rates = ",".join(f"{number}e-6" for number in range(1, 101))
+    rates = ",".join(f"{number}e-6" for number in range(1, 81))
     sweep = ("submit", "-f", cli.values("job-set", "lr"), "--sweep", f"train.learning_rate={rates}", "--detach")
     process = cli.start(*sweep)
     while not cli.runs(admin):
@@ -142,18 +142,18 @@ def test_a_launcher_killed_in_the_middle_is_completed_by_the_next(cli: LauncherC
     process.send_signal(signal.SIGKILL)
     process.communicate()
     first = by_name(cli, admin)
-    assert 0 < len(first) < 100
+    assert 0 < len(first) < 80
 
     done = cli(*sweep)
     assert done.code == 0, done.err
-    assert f"{100 - len(first)} submitted, {len(first)} already queued." in done.err
+    assert f"{80 - len(first)} submitted, {len(first)} already queued." in done.err
     runs = by_name(cli, admin)
-    assert len(runs) == 100
+    assert len(runs) == 80
     assert {run["metadata"]["labels"][SWEEP] for run in runs.values()} == {"lr"}
     assert {name: runs[name]["metadata"]["uid"] for name in first} == {
         name: run["metadata"]["uid"] for name, run in first.items()
     }
-    assert len({config(run)["train"]["learning_rate"] for run in runs.values()}) == 100
+    assert len({config(run)["train"]["learning_rate"] for run in runs.values()}) == 80
 
 
 def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> None:

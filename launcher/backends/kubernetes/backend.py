@@ -13,6 +13,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -120,9 +121,11 @@ class KubernetesBackend:
                 return {plan.name for plan in plans}
 
         kinds = self._kinds(plans)
-        made, names = kube_view.run_parallel([lambda: run_objects(plans, kinds), used])
+        with ThreadPoolExecutor(1) as pool:
+            names = pool.submit(used)
+            made = run_objects(plans, kinds)  # in this thread: asyncio starts processes safely only in one
         self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
-        self._absent = set(self._rendered) - names
+        self._absent = set(self._rendered) - names.result()
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         return self._preflight(plan, self._object(plan), self._snapshot)
