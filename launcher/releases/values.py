@@ -29,11 +29,16 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     user = values.load(files, sets)
     if not user.tree:
         raise LauncherError("No values are given: use -f FILE or --set.")
+    return user, effective_of(chart, user)
+
+
+def effective_of(chart: str, user: Values) -> Values:
+    """Return the effective values. Raises CheckFailed if the values violate the schema."""
     effective = with_defaults(user, values.chart_defaults(chart))
     problems = list(_problems(chart, CheckContext(user, effective)))
     if problems:
         raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
-    return user, effective
+    return effective
 
 
 def of_chart(sentence: str, user: Values) -> Problem:

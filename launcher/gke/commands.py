@@ -1,0 +1,401 @@
+"""The gcloud and kubectl commands that create, change and delete the resources of a plan.
+
+Source of the flags: the reference of gcloud 528, and the requests that it sends (tests/gcloud).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.gke.plan import Member, Plan, Pool
+from launcher.gke.plan import slice_of as _slice_of
+
+PROJECT_NUMBER = "${PROJECT_NUMBER}"
+"""In the arguments of a command: the number of the project, which only Google Cloud knows."""
+
+APIS = (
+    "artifactregistry.googleapis.com",
+    "compute.googleapis.com",
+    "container.googleapis.com",
+    "iam.googleapis.com",
+    "storage.googleapis.com",
+)
+NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+BUCKET_ROLE = "roles/storage.objectUser"
+IDENTITY_ROLE = "roles/iam.workloadIdentityUser"
+READER_ROLE = "roles/artifactregistry.reader"
+DESCRIPTION = "Made by Slipway for the cluster "
+"""The description of a service account, which has no labels; the name of the cluster follows."""
+_MANIFESTS = {
+    "jobset": "https://github.com/kubernetes-sigs/jobset/releases/download/v{}/manifests.yaml",
+    "kueue": "https://github.com/kubernetes-sigs/kueue/releases/download/v{}/manifests.yaml",
+}
+_DEPLOYMENTS = {
+    "jobset": ("jobset-system", "jobset-controller-manager"),
+    "kueue": ("kueue-system", "kueue-controller-manager"),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. `program` is gcloud, kubectl or launcher; `stdin` is its standard input."""
+
+    program: str
+    arguments: tuple[str, ...]
+    stdin: str = ""
+
+
+def gcloud(*arguments: str) -> Command:
+    return Command("gcloud", (*arguments, "--quiet"))
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------
+
+
+def enable_apis(plan: Plan) -> Command:
+    return gcloud("services", "enable", *APIS, f"--project={plan.project}")
+
+
+def create_cluster(plan: Plan) -> Command:
+    """Return the command that creates the cluster with its system pool, or an Autopilot cluster."""
+    values = plan.values
+    shared = [
+        plan.name,
+        *_place(plan),
+        f"--release-channel={values['releaseChannel']}",
+        *([f"--cluster-version={values['version']}"] if values["version"] else []),
+        f"--labels={_labels(plan)}",
+        f"--service-account={plan.node_account}",
+        *_network(values["network"]),
+    ]
+    if plan.autopilot:
+        return gcloud(
+            *("container", "clusters", "create-auto"),
+            *shared,
+            *(["--enable-ray-operator"] if values["rayOperator"] else []),
+        )
+    system = values["system"]
+    # gcloud takes the last --addons only, and disables every add-on that the list lacks.
+    addons = ["GcsFuseCsiDriver", "GcePersistentDiskCsiDriver"]
+    addons += ["HorizontalPodAutoscaling", "HttpLoadBalancing"] if values["serving"] else []
+    addons += ["RayOperator"] if values["rayOperator"] else []
+    return gcloud(
+        *("container", "clusters", "create"),
+        *shared,
+        f"--machine-type={system['machineType']}",
+        f"--num-nodes={system['nodes']}",
+        "--enable-autoscaling",
+        f"--min-nodes={system['nodes']}",
+        f"--max-nodes={system['maxNodes']}",
+        f"--addons={','.join(sorted(addons))}",
+        f"--workload-pool={plan.project}.svc.id.goog",
+        "--workload-metadata=GKE_METADATA",
+        "--enable-ip-alias",
+        "--enable-dataplane-v2",  # enforces the NetworkPolicies of charts/queues
+        "--enable-managed-prometheus",
+        "--enable-shielded-nodes",
+        "--shielded-secure-boot",
+        "--shielded-integrity-monitoring",
+        "--autoscaling-profile=optimize-utilization",
+        *(["--enable-image-streaming"] if values["imageStreaming"] else []),
+        *(["--gateway-api=standard"] if values["serving"] else []),
+        *_auto_provisioning(plan),
+        *maintenance_flags(plan),
+    )
+
+
+def set_maintenance(plan: Plan) -> Command:
+    return gcloud("container", "clusters", "update", plan.name, *_place(plan), *maintenance_flags(plan))
+
+
+def delete_cluster(plan: Plan) -> Command:
+    return gcloud("container", "clusters", "delete", plan.name, *_place(plan))
+
+
+def get_credentials(plan: Plan) -> Command:
+    return gcloud("container", "clusters", "get-credentials", plan.name, *_place(plan))
+
+
+def _place(plan: Plan) -> list[str]:
+    return [f"--project={plan.project}", f"--location={plan.location}"]
+
+
+def _labels(plan: Plan) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(plan.labels.items()))
+
+
+def _network(network: Mapping[str, Any]) -> Iterator[str]:
+    if network["name"]:
+        yield f"--network={network['name']}"
+    if network["subnetwork"]:
+        yield f"--subnetwork={network['subnetwork']}"
+    if network["privateNodes"]:
+        yield "--enable-private-nodes"
+    if network["authorized"]:
+        yield "--enable-master-authorized-networks"
+        yield f"--master-authorized-networks={','.join(network['authorized'].values())}"
+
+
+def _auto_provisioning(plan: Plan) -> Iterator[str]:
+    if not plan.limits:
+        return
+    limits = plan.values["autoProvisioning"]
+    yield "--enable-autoprovisioning"
+    yield f"--max-cpu={limits['maxCpu']}"
+    yield f"--max-memory={limits['maxMemoryGiB']}"
+    for accelerator, count in sorted(plan.limits.items()):
+        yield f"--max-accelerator=type={accelerator},count={count}"
+
+
+def maintenance_flags(plan: Plan) -> list[str]:
+    window = plan.values["maintenance"]
+    if not window["start"]:
+        return []
+    return [
+        f"--maintenance-window-start={window['start']}",
+        f"--maintenance-window-end={window['end']}",
+        f"--maintenance-window-recurrence={window['recurrence']}",
+    ]
+
+
+# --- node pools -------------------------------------------------------------------------------------------------
+
+
+def create_pool(plan: Plan, pool: Pool) -> Command:
+    return gcloud(
+        "container", "node-pools", "create", pool.name, f"--cluster={plan.name}", *_place(plan), *_pool(plan, pool)
+    )
+
+
+def _pool(plan: Plan, pool: Pool) -> Iterator[str]:
+    values = plan.values
+    if plan.zone and plan.zone != plan.location:
+        yield f"--node-locations={plan.zone}"
+    yield f"--machine-type={pool.machine_type}"
+    if pool.topology:
+        yield f"--tpu-topology={pool.topology}"
+    if pool.kind == "gpu":
+        yield f"--accelerator=type={pool.gpu_label},count={pool.chips_per_host},gpu-driver-version=default"
+    yield f"--num-nodes={pool.min_nodes}"
+    yield "--enable-autoscaling"
+    yield from bounds(pool)
+    yield f"--location-policy={'BALANCED' if pool.kind == 'cpu' else 'ANY'}"
+    if pool.provisioning == "spot":
+        yield "--spot"
+    elif pool.provisioning == "reservation":
+        yield "--reservation-affinity=specific"
+        yield f"--reservation={pool.reservation}"
+    elif pool.provisioning == "flex-start":
+        yield "--flex-start"
+        if pool.queued:
+            yield "--enable-queued-provisioning"
+        yield "--reservation-affinity=none"
+        yield "--no-enable-autorepair"
+        yield f"--max-run-duration={pool.seconds}s"
+    if pool.compact:
+        yield "--placement-type=COMPACT"
+    if pool.disk:
+        yield f"--secondary-boot-disk=disk-image={pool.disk},mode=CONTAINER_IMAGE_CACHE"
+    if values["imageStreaming"]:
+        yield "--enable-image-streaming"
+    if pool.node_labels:
+        yield f"--node-labels={','.join(f'{key}={value}' for key, value in sorted(pool.node_labels.items()))}"
+    if pool.taints:
+        yield f"--node-taints={','.join(pool.taints)}"
+    yield f"--labels={_labels(plan)}"
+    yield f"--service-account={plan.node_account}"
+    yield "--workload-metadata=GKE_METADATA"
+    yield "--shielded-secure-boot"
+    yield "--shielded-integrity-monitoring"
+
+
+def bounds(pool: Pool) -> list[str]:
+    """Return the flags of autoscaling. A slice of several hosts is added and removed as a whole."""
+    return [f"--total-min-nodes={pool.min_nodes}", f"--total-max-nodes={pool.max_nodes}"]
+
+
+def resize_pool(plan: Plan, pool: Pool) -> Command:
+    """Return the command that changes the bounds of a pool."""
+    where = [pool.name, f"--cluster={plan.name}", *_place(plan)]
+    return gcloud("container", "node-pools", "update", *where, "--enable-autoscaling", *bounds(pool))
+
+
+def delete_pool(plan: Plan, name: str) -> Command:
+    return gcloud("container", "node-pools", "delete", name, f"--cluster={plan.name}", *_place(plan))
+
+
+# --- accounts, bucket, registry ---------------------------------------------------------------------------------
+
+
+def create_account(plan: Plan, address: str) -> Command:
+    name = address.partition("@")[0]
+    return gcloud(
+        *("iam", "service-accounts", "create", name, f"--project={plan.project}"),
+        f"--description={DESCRIPTION}{plan.name}.",
+    )
+
+
+def delete_account(plan: Plan, address: str) -> Command:
+    return gcloud("iam", "service-accounts", "delete", address, f"--project={plan.project}")
+
+
+def grant_node_role(plan: Plan) -> Command:
+    return gcloud(
+        *("projects", "add-iam-policy-binding", plan.project),
+        *(f"--member=serviceAccount:{plan.node_account}", f"--role={NODE_ROLE}", "--condition=None"),
+    )
+
+
+def revoke_node_role(plan: Plan) -> Command:
+    return gcloud(
+        *("projects", "remove-iam-policy-binding", plan.project),
+        *(f"--member=serviceAccount:{plan.node_account}", f"--role={NODE_ROLE}", "--condition=None"),
+    )
+
+
+def identity_of(plan: Plan, member: Member) -> str:
+    """Return the principal of a team: its Google service account, or its Kubernetes service account itself."""
+    if member.google_account:
+        return f"serviceAccount:{member.google_account}"
+    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/{plan.project}.svc.id.goog"
+    return f"principal://iam.googleapis.com/{pool}/subject/ns/{member.namespace}/sa/{member.account}"
+
+
+def kubernetes_identity(plan: Plan, member: Member) -> str:
+    """Return the member that acts as the Google service account of a team."""
+    return f"serviceAccount:{plan.project}.svc.id.goog[{member.namespace}/{member.account}]"
+
+
+def grant_identity(plan: Plan, member: Member) -> Command:
+    account = member.google_account
+    return gcloud(
+        *("iam", "service-accounts", "add-iam-policy-binding", account, f"--project={project_of(account)}"),
+        *(f"--member={kubernetes_identity(plan, member)}", f"--role={IDENTITY_ROLE}", "--condition=None"),
+    )
+
+
+def project_of(account: str) -> str:
+    """Return the project of a service account's address: the part between @ and the domain."""
+    return account.partition("@")[2].partition(".")[0]
+
+
+def create_bucket(plan: Plan) -> Command:
+    bucket = plan.values["bucket"]
+    return gcloud(
+        *("storage", "buckets", "create", f"gs://{plan.bucket}", f"--project={plan.project}"),
+        f"--location={plan.bucket_location}",
+        "--uniform-bucket-level-access",
+        "--public-access-prevention",
+        f"--soft-delete-duration={bucket['softDeleteDays']}d",
+        *(["--enable-hierarchical-namespace"] if bucket["hierarchicalNamespace"] else []),
+    )
+
+
+def label_bucket(plan: Plan) -> Command:
+    """Return the command that labels the bucket; its creation takes no labels."""
+    return gcloud("storage", "buckets", "update", f"gs://{plan.bucket}", f"--update-labels={_labels(plan)}")
+
+
+def grant_bucket(plan: Plan, member: Member) -> Command:
+    return gcloud(
+        *("storage", "buckets", "add-iam-policy-binding", f"gs://{plan.bucket}"),
+        *(f"--member={identity_of(plan, member)}", f"--role={BUCKET_ROLE}"),
+    )
+
+
+def delete_bucket(plan: Plan) -> Command:
+    return gcloud("storage", "rm", "--recursive", f"gs://{plan.bucket}")
+
+
+def create_registry(plan: Plan) -> Command:
+    return gcloud(
+        *("artifacts", "repositories", "create", plan.registry, f"--project={plan.project}"),
+        *(f"--location={plan.registry_location}", "--repository-format=docker", f"--labels={_labels(plan)}"),
+    )
+
+
+def grant_registry(plan: Plan) -> Command:
+    return gcloud(
+        *("artifacts", "repositories", "add-iam-policy-binding", plan.registry, f"--project={plan.project}"),
+        *(f"--location={plan.registry_location}", f"--member=serviceAccount:{plan.node_account}"),
+        f"--role={READER_ROLE}",
+    )
+
+
+def delete_registry(plan: Plan) -> Command:
+    place = [f"--project={plan.project}", f"--location={plan.registry_location}"]
+    return gcloud("artifacts", "repositories", "delete", plan.registry, *place)
+
+
+# --- inside the cluster -----------------------------------------------------------------------------------------
+
+
+def context(plan: Plan) -> str:
+    """Return the context that gcloud writes into the kubeconfig."""
+    return f"gke_{plan.project}_{plan.location}_{plan.name}"
+
+
+def apply_controller(plan: Plan, name: str) -> Command:
+    address = _MANIFESTS[name].format(plan.values["controllers"][name])
+    return _kubectl(plan, "apply", "--server-side", "--force-conflicts", "-f", address)
+
+
+def wait_for_controller(plan: Plan, name: str) -> Command:
+    namespace, deployment = _DEPLOYMENTS[name]
+    return _kubectl(plan, "rollout", "status", f"deployment/{deployment}", "-n", namespace, "--timeout=10m")
+
+
+def deployment_of(name: str) -> tuple[str, str]:
+    """Return the namespace and the Deployment of a controller."""
+    return _DEPLOYMENTS[name]
+
+
+def apply_classes(plan: Plan) -> Command:
+    classes = {"apiVersion": "v1", "kind": "List", "items": list(compute_classes(plan))}
+    return _kubectl(plan, "apply", "--server-side", "-f", "-", stdin=json.dumps(classes, indent=2))
+
+
+def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield the ComputeClass of each flavor with accelerators: on Autopilot, GKE makes nodes by it."""
+    for name, flavor in plan.queues["flavors"].items():
+        if flavor is None or not flavor.get("create", True):
+            continue
+        found = _slice_of(flavor, plan.queues)
+        row = plan.queues["common"]["accelerators"][found.accelerator]
+        if found.kind == "cpu":
+            continue
+        rule: dict[str, Any] = (
+            {"tpu": {"type": row["label"], "count": found.chips_per_host, "topology": found.topology}}
+            if found.kind == "tpu"
+            else {"gpu": {"type": row["label"], "count": found.chips_per_host}, "machineType": found.machine_type}
+        )
+        provisioning = flavor.get("provisioning") or "on-demand"
+        if provisioning == "spot":
+            rule["spot"] = True
+        elif provisioning == "reservation":
+            rule["reservations"] = {"affinity": "Specific", "specific": [{"name": flavor["reservation"]}]}
+        elif provisioning == "flex-start":
+            rule["flexStart"] = {"enabled": True}
+        yield {
+            "apiVersion": "cloud.google.com/v1",
+            "kind": "ComputeClass",
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "slipway"}},
+            "spec": {
+                "priorities": [rule],
+                "nodePoolAutoCreation": {"enabled": True},
+                "whenUnsatisfiable": "DoNotScaleUp",
+            },
+        }
+
+
+def install_queues(files: Sequence[str], sets: Sequence[str], plan: Plan) -> Command:
+    """Return the command that installs the queues, with the same values files."""
+    options = [part for file in files for part in ("-f", file)] + [part for text in sets for part in ("--set", text)]
+    return Command("launcher", ("cluster", "install-queues", *options, "--context", context(plan)))
+
+
+def _kubectl(plan: Plan, *arguments: str, stdin: str = "") -> Command:
+    return Command("kubectl", ("--context", context(plan), *arguments), stdin)

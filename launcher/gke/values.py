@@ -1,0 +1,85 @@
+"""The values of a cluster: the key `cluster`, and beside it the values of charts/queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from launcher.config.checks.problems import ERROR, CheckContext, Problem
+from launcher.config.checks.schema import violations
+from launcher.config.plan import CheckFailed
+from launcher.config.suggest import closest
+from launcher.config.values import files as values_files
+from launcher.config.values.tree import Node, Values, dotted, with_defaults
+from launcher.errors import LauncherError
+from launcher.releases import values as release_values
+
+_HERE = Path(__file__).parent
+KEY = "cluster"
+
+
+@dataclass(frozen=True)
+class ClusterValues:
+    """The values of a cluster and of its queues; `user` has the files and lines of both."""
+
+    user: Values
+    cluster: Mapping[str, Any]
+    """The effective values under `cluster`."""
+    queues_user: Values
+    """The user's values for charts/queues."""
+    queues: Mapping[str, Any]
+    """The effective values of charts/queues."""
+
+    def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
+        """Return a problem of a key, with its file and line."""
+        return CheckContext(self.user, self.user).problem(rule, path, message, severity)
+
+
+def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
+    """Return the values. Raises CheckFailed, with file and line of each violation, if they violate a schema."""
+    user = values_files.load(files, sets)
+    if KEY not in user.tree:
+        raise LauncherError(
+            "The values have no key cluster, which describes the GKE cluster.",
+            "Use a values file with cluster.project and cluster.location: -f cluster.yaml -f queues.yaml.",
+        )
+    own = Values(Node({KEY: user.root.value[KEY]}, user.root.origin))
+    others = Values(Node({key: node for key, node in user.root.value.items() if key != KEY}, user.root.origin))
+    effective = with_defaults(own, defaults())
+    problems = [
+        _problem(violation, CheckContext(user, effective)) for violation in violations(schema(), effective.tree)
+    ]
+    if problems:
+        raise CheckFailed(problems)
+    queues = release_values.effective_of("queues", others)
+    return ClusterValues(user, effective.tree[KEY], others, queues.tree)
+
+
+@cache
+def defaults() -> Values:
+    """Return the defaults of the key `cluster`."""
+    return values_files.read_file(str(_HERE / "values.yaml"))
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """Return the JSON Schema of the effective values."""
+    found: Mapping[str, Any] = json.loads((_HERE / "values.schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _problem(violation: Any, case: CheckContext) -> Problem:
+    key = dotted(violation.path)
+    if violation.rule != "unknown-key":
+        return case.problem(violation.rule, violation.path, f"{key} {violation.says}")
+    *above, last = violation.path
+    node: Any = schema()
+    for part in above:
+        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+    near = closest(last, list(node.get("properties", {})))
+    guess = f"; did you mean {dotted([*above, near[0]])}?" if near else "."
+    return case.problem(violation.rule, violation.path, f"unknown key {key}{guess}")
