@@ -25,6 +25,15 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and 
 
 from launcher.api._backend import backend_for
 from launcher.api.forecasts import forecast, refuse_misfits
+from launcher.api.gke import (
+    cluster_changes,
+    cluster_removal,
+    cluster_script,
+    cluster_terraform,
+    create_cluster,
+    delete_cluster,
+    plan_cluster,
+)
 from launcher.api.images import build_image, image_commands, plan_image
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
@@ -63,10 +72,16 @@ __all__ = [
     "cancel_sweep",
     "check",
     "check_release",
+    "cluster_changes",
+    "cluster_removal",
+    "cluster_script",
+    "cluster_terraform",
     "clusters",
+    "create_cluster",
     "dashboard",
     "default_files",
     "delete",
+    "delete_cluster",
     "delete_sweep",
     "diff_run",
     "doctor",
@@ -81,6 +96,7 @@ __all__ = [
     "logs",
     "metrics",
     "plan",
+    "plan_cluster",
     "plan_image",
     "plan_release",
     "plan_removal",

@@ -49,6 +49,11 @@ _EXAMPLES = {
         "docs/how-to/override-preset-values.md",
     ),
     "diff": ("launcher diff queues queues.yaml", "docs/how-to/install-and-upgrade.md"),
+    "cluster": (
+        "launcher cluster plan -f cluster.yaml -f queues.yaml",
+        "launcher cluster up -f cluster.yaml -f queues.yaml",
+        "docs/how-to/create-a-gke-cluster.md",
+    ),
     "install": (
         "launcher install queues queues.yaml --dry-run",
         "launcher install ray-cluster shared team.yaml",

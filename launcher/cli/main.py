@@ -39,6 +39,7 @@ GROUPS = {
         "diff": "Show what submit or install would change in the cluster.",
     },
     "Platform": {
+        "cluster": "Plan, create, change and delete a GKE cluster for the queues.",
         "install": "Install or upgrade a platform's queues or a Ray cluster.",
         "uninstall": "Remove a release of queues or of a Ray cluster.",
         "image": "Build the image that all pods run.",

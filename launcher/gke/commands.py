@@ -23,6 +23,7 @@ APIS = (
     "iam.googleapis.com",
     "storage.googleapis.com",
 )
+NAMESPACE = "slipway"
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
 BUCKET_ROLE = "roles/storage.objectUser"
 IDENTITY_ROLE = "roles/iam.workloadIdentityUser"
@@ -105,6 +106,15 @@ def create_cluster(plan: Plan) -> Command:
         *_auto_provisioning(plan),
         *maintenance_flags(plan),
     )
+
+
+def describe_cluster(plan: Plan) -> Command:
+    return gcloud("container", "clusters", "describe", plan.name, *_place(plan))
+
+
+def enable_addons(plan: Plan, addons: Sequence[str]) -> Command:
+    flag = f"--update-addons={','.join(f'{addon}=ENABLED' for addon in addons)}"
+    return gcloud("container", "clusters", "update", plan.name, *_place(plan), flag)
 
 
 def set_maintenance(plan: Plan) -> Command:
@@ -217,6 +227,10 @@ def bounds(pool: Pool) -> list[str]:
     return [f"--total-min-nodes={pool.min_nodes}", f"--total-max-nodes={pool.max_nodes}"]
 
 
+def describe_pool(plan: Plan, name: str) -> Command:
+    return gcloud("container", "node-pools", "describe", name, f"--cluster={plan.name}", *_place(plan))
+
+
 def resize_pool(plan: Plan, pool: Pool) -> Command:
     """Return the command that changes the bounds of a pool."""
     where = [pool.name, f"--cluster={plan.name}", *_place(plan)]
@@ -294,6 +308,10 @@ def create_bucket(plan: Plan) -> Command:
     )
 
 
+def describe_bucket(plan: Plan) -> Command:
+    return gcloud("storage", "buckets", "describe", f"gs://{plan.bucket}")
+
+
 def label_bucket(plan: Plan) -> Command:
     """Return the command that labels the bucket; its creation takes no labels."""
     return gcloud("storage", "buckets", "update", f"gs://{plan.bucket}", f"--update-labels={_labels(plan)}")
@@ -315,6 +333,11 @@ def create_registry(plan: Plan) -> Command:
         *("artifacts", "repositories", "create", plan.registry, f"--project={plan.project}"),
         *(f"--location={plan.registry_location}", "--repository-format=docker", f"--labels={_labels(plan)}"),
     )
+
+
+def describe_registry(plan: Plan) -> Command:
+    place = [f"--project={plan.project}", f"--location={plan.registry_location}"]
+    return gcloud("artifacts", "repositories", "describe", plan.registry, *place)
 
 
 def grant_registry(plan: Plan) -> Command:
@@ -391,10 +414,15 @@ def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
         }
 
 
-def install_queues(files: Sequence[str], sets: Sequence[str], plan: Plan) -> Command:
-    """Return the command that installs the queues, with the same values files."""
-    options = [part for file in files for part in ("-f", file)] + [part for text in sets for part in ("--set", text)]
-    return Command("launcher", ("cluster", "install-queues", *options, "--context", context(plan)))
+def apply_namespace(plan: Plan) -> Command:
+    """Return the command that creates the namespace of the release of the queues."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    return _kubectl(plan, "apply", "--server-side", "-f", "-", stdin=json.dumps(namespace))
+
+
+def install_queues(plan: Plan) -> Command:
+    options = ("--context", context(plan), "-n", NAMESPACE, "--yes", "-f", "-")
+    return Command("launcher", ("install", "queues", *options), json.dumps(dict(plan.queues_user), indent=2))
 
 
 def _kubectl(plan: Plan, *arguments: str, stdin: str = "") -> Command:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.config import accelerators
+from launcher.config.checks.problems import Problem
 from launcher.gke.values import ClusterValues
 from launcher.k8s.objects import quantity
 
@@ -94,6 +95,7 @@ class Plan:
     members: tuple[Member, ...]
     limits: Mapping[str, int]
     """With auto-provisioning: the maximum number of chips or GPUs, by GKE's name of the accelerator."""
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
@@ -153,7 +155,7 @@ class Plan:
         return tuple(sorted({m.google_account for m in self.members if m.google_account.endswith(domain)}))
 
 
-def make(values: ClusterValues) -> Plan:
+def make(values: ClusterValues, warnings: tuple[Problem, ...] = ()) -> Plan:
     """Return the plan of valid values (see rules.problems)."""
     cluster = values.cluster
     autopilot = cluster["mode"] == "autopilot"
@@ -171,7 +173,7 @@ def make(values: ClusterValues) -> Plan:
     user = dict(values.queues_user.tree)
     if autopilot:
         user["flavors"] = {name: _with_class(name, flavor, values.queues) for name, flavor in user["flavors"].items()}
-    return Plan(cluster, values.queues, user, pools, tuple(_members(values.queues)), limits)
+    return Plan(cluster, values.queues, user, pools, tuple(_members(values.queues)), limits, warnings)
 
 
 def region_of(location: str) -> str:
@@ -246,7 +248,7 @@ def _pools_of(
         "machine_type": machine,
         "hosts": found.hosts,
         "chips_per_host": found.chips_per_host,
-        "topology": found.topology if found.hosts > 1 or row["dimensions"] == 3 else "",  # noqa: PLR2004
+        "topology": found.topology if found.hosts > 1 or row["dimensions"] == 3 else "",
         "gpu_label": row["label"] if found.kind == "gpu" else "",
         "provisioning": provisioning,
         "reservation": flavor.get("reservation") or "",

@@ -104,7 +104,7 @@ def _windows(values: ClusterValues) -> Iterator[Problem]:
             message = "cluster.maintenance: start and end must be times such as 2026-01-03T04:00:00Z."
             yield values.problem("maintenance", path, message)
     days = values.cluster["bucket"]["softDeleteDays"]
-    if 0 < days < 7:  # noqa: PLR2004
+    if 0 < days < 7:
         message = f"cluster.bucket.softDeleteDays is {days}; it must be 0, or 7 to 90."
         yield values.problem("soft-delete", ("cluster", "bucket", "softDeleteDays"), message)
     system = values.cluster["system"]

@@ -1,0 +1,72 @@
+"""GKE clusters: plan, create, change and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from launcher.gke.plan import Plan
+    from launcher.gke.steps import Removal
+    from launcher.gke.up import Changes
+
+
+def plan_cluster(files: Sequence[str], sets: Sequence[str] = ()) -> Plan:
+    """Return the plan of the GKE cluster in the values. Makes no request.
+
+    Raises CheckFailed with every problem of the values, and with what GKE would refuse.
+    """
+    from launcher.config.checks.problems import has_errors
+    from launcher.config.plan import CheckFailed
+    from launcher.gke import plan, rules, values
+
+    found = values.load(files, sets)
+    problems = rules.problems(found)
+    if has_errors(problems):
+        raise CheckFailed(problems)
+    return plan.make(found, tuple(problems))
+
+
+def cluster_changes(plan: Plan) -> Changes:
+    """Compare the plan with what exists. Raises LauncherError if Google Cloud cannot be read."""
+    from launcher.gke import up
+
+    return up.changes(plan)
+
+
+def create_cluster(plan: Plan, changes: Changes, report: Callable[[str], None] = lambda _: None) -> None:
+    """Create and change what `changes` names, one command after the other. Raises LauncherError at the first failure.
+
+    To continue after a failure or an interruption, compare again and call this again.
+    """
+    from launcher.gke import up
+
+    up.run(plan, changes, report)
+
+
+def cluster_script(plan: Plan) -> str:
+    """Return a shell script with the commands of create_cluster for an empty project."""
+    from launcher.gke import up
+
+    return up.script(plan)
+
+
+def cluster_terraform(plan: Plan) -> dict[str, Any]:
+    """Return the plan as a Terraform module, in Terraform's JSON syntax."""
+    from launcher.gke import terraform
+
+    return terraform.document(plan)
+
+
+def cluster_removal(plan: Plan, *, bucket: bool = False) -> Removal:
+    """Return what delete_cluster deletes, and what it keeps. The bucket is deleted only with `bucket`."""
+    from launcher.gke import actual, steps
+
+    return steps.removal(plan, actual.read(plan), bucket=bucket)
+
+
+def delete_cluster(plan: Plan, removal: Removal, report: Callable[[str], None] = lambda _: None) -> None:
+    """Delete what `removal` names. Raises LauncherError at the first failure; a later call continues."""
+    from launcher.gke import up
+
+    up.delete(plan, removal, report)

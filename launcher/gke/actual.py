@@ -1,0 +1,201 @@
+"""What exists in Google Cloud of the resources that a plan names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from launcher.gke import commands
+from launcher.gke.google import Google, GoogleError
+from launcher.gke.plan import MANAGED_LABEL, Plan
+
+type Found = Mapping[str, Any] | None
+_REQUESTS = 8
+_FORBIDDEN = 403
+
+
+@dataclass(frozen=True)
+class Actual:
+    """The resources as the APIs return them; None for a resource that does not exist.
+
+    `missing` has a sentence for each thing that the plan needs and that only Google Cloud has, such as a reservation.
+    """
+
+    project_number: str
+    apis: frozenset[str] = frozenset()
+    project_roles: frozenset[tuple[str, str]] = frozenset()
+    cluster: Found = None
+    bucket: Found = None
+    bucket_is_empty: bool = False
+    bucket_roles: frozenset[tuple[str, str]] = frozenset()
+    registry: Found = None
+    registry_roles: frozenset[tuple[str, str]] = frozenset()
+    accounts: Mapping[str, Found] = field(default_factory=dict)
+    account_roles: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    missing: tuple[tuple[str, str], ...] = ()
+    """Each with the name of the flavor (or "" for the system pool) and a sentence."""
+
+    @property
+    def pools(self) -> dict[str, Mapping[str, Any]]:
+        """The cluster's node pools, by name."""
+        return {str(pool["name"]): pool for pool in (self.cluster or {}).get("nodePools") or ()}
+
+
+def is_ours(resource: Mapping[str, Any], name: str) -> bool:
+    """Return whether Slipway made this cluster, pool, bucket, repository or account for the cluster `name`."""
+    config = resource.get("config")
+    labels = resource.get("resourceLabels") or resource.get("labels") or {}
+    if isinstance(config, dict):
+        labels = config.get("resourceLabels") or {}
+    described = str(resource.get("description") or "") == f"{commands.DESCRIPTION}{name}."
+    return described or (isinstance(labels, dict) and labels.get(MANAGED_LABEL) == name)
+
+
+def read(plan: Plan, google: Google | None = None) -> Actual:
+    """Return what exists. Raises GoogleError if the project does not exist or cannot be read."""
+    google = google or Google()
+    google.prepare()
+    project = f"projects/{plan.project}"
+    addresses = [
+        plan.node_account,
+        *sorted({member.google_account for member in plan.members if member.google_account}),
+    ]
+    calls: dict[str, Callable[[], Any]] = {
+        "project": lambda: google.get("CLOUDRESOURCEMANAGER", f"v1/{project}"),
+        "project roles": lambda: google.post("CLOUDRESOURCEMANAGER", f"v1/{project}:getIamPolicy", {}),
+        "apis": lambda: google.get(
+            "SERVICEUSAGE",
+            f"v1/{project}/services:batchGet",
+            {"names": [f"{project}/services/{api}" for api in commands.APIS]},  # type: ignore[dict-item]
+        ),
+        "cluster": lambda: google.get("CONTAINER", f"v1/{project}/locations/{plan.location}/clusters/{plan.name}"),
+    }
+    for address in addresses:
+        calls[f"account {address}"] = partial(google.get, "IAM", f"v1/{_account(address)}")
+    for address in addresses[1:]:
+        calls[f"roles {address}"] = partial(google.post, "IAM", f"v1/{_account(address)}:getIamPolicy", {})
+    if plan.bucket:
+        calls["bucket"] = lambda: google.get("STORAGE", f"b/{plan.bucket}")
+        calls["bucket objects"] = lambda: google.get("STORAGE", f"b/{plan.bucket}/o", {"maxResults": "1"})
+        calls["bucket roles"] = lambda: google.get("STORAGE", f"b/{plan.bucket}/iam")
+    if plan.registry:
+        path = f"v1/{project}/locations/{plan.registry_location}/repositories/{plan.registry}"
+        calls["registry"] = lambda: google.get("ARTIFACTREGISTRY", path)
+        calls["registry roles"] = lambda: google.get("ARTIFACTREGISTRY", f"{path}:getIamPolicy")
+    for key, path in _needed(plan).items():
+        calls[f"need {key}"] = partial(google.get, "COMPUTE", path)
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        results = dict(zip(calls, pool.map(_quietly, calls.values()), strict=True))
+    return _from(plan, results, addresses)
+
+
+def _quietly(call: Callable[[], Any]) -> Any:
+    """Return the result, or the error: an API that is not enabled answers 403, for example."""
+    try:
+        return call()
+    except GoogleError as error:
+        return error
+
+
+def _from(plan: Plan, results: Mapping[str, Any], addresses: Sequence[str]) -> Actual:
+    project = results["project"]
+    if isinstance(project, GoogleError):
+        raise project
+    if project is None:
+        raise GoogleError(
+            f"The project {plan.project} does not exist, or you may not read it.",
+            "Check cluster.project, and the account: gcloud auth list",
+        )
+    enabled = _apis(results["apis"])
+
+    def found(key: str, api: str) -> Any:
+        result = results.get(key)
+        if not isinstance(result, GoogleError):
+            return result
+        # Before the API is enabled, nothing of it exists.
+        if result.status == _FORBIDDEN and f"{api}.googleapis.com" not in enabled:
+            return None
+        raise result
+
+    return Actual(
+        project_number=str(project.get("projectNumber") or ""),
+        apis=enabled,
+        project_roles=_roles(found("project roles", "cloudresourcemanager")),
+        cluster=found("cluster", "container"),
+        bucket=found("bucket", "storage"),
+        bucket_is_empty=_is_empty(found("bucket objects", "storage")),
+        bucket_roles=_roles(found("bucket roles", "storage")),
+        registry=found("registry", "artifactregistry"),
+        registry_roles=_roles(found("registry roles", "artifactregistry")),
+        accounts={address: found(f"account {address}", "iam") for address in addresses},
+        account_roles={address: _roles(found(f"roles {address}", "iam")) for address in addresses[1:]},
+        missing=tuple(_missing(plan, results)) if "compute.googleapis.com" in enabled else (),
+    )
+
+
+def _account(address: str) -> str:
+    return f"projects/{commands.project_of(address)}/serviceAccounts/{address}"
+
+
+def _apis(found: Any) -> frozenset[str]:
+    services = found.get("services") if isinstance(found, dict) else None
+    return frozenset(
+        str(service["name"]).rpartition("/")[2]
+        for service in services or ()
+        if isinstance(service, dict) and service.get("state") == "ENABLED"
+    )
+
+
+def _is_empty(listed: Any) -> bool:
+    return isinstance(listed, dict) and not listed.get("items") and not listed.get("nextPageToken")
+
+
+def _roles(policy: Any) -> frozenset[tuple[str, str]]:
+    """Return the pairs of member and role of an IAM policy, without conditional ones."""
+    bindings = policy.get("bindings") if isinstance(policy, dict) else None
+    return frozenset(
+        (str(member), str(binding.get("role")))
+        for binding in bindings or ()
+        if isinstance(binding, dict) and not binding.get("condition")
+        for member in binding.get("members") or ()
+    )
+
+
+# --- what only Google Cloud has ---------------------------------------------------------------------------------
+
+
+def _needed(plan: Plan) -> dict[tuple[str, str, str], str]:
+    """Return the paths of the machine types and reservations of the plan, by flavor, kind and name."""
+    needed: dict[tuple[str, str, str], str] = {}
+    zone = f"projects/{plan.project}/zones/{plan.zone}"
+    if not plan.zone:
+        return {}
+    for pool in plan.pools:
+        needed[pool.flavor, "machine type", pool.machine_type] = f"{zone}/machineTypes/{pool.machine_type}"
+        if pool.provisioning == "reservation" and pool.reservation:
+            needed[pool.flavor, "reservation", pool.reservation] = _reservation(pool.reservation, zone, plan.zone)
+    return needed
+
+
+def _reservation(reservation: str, zone: str, zone_name: str) -> str:
+    """Return the path of NAME, or of projects/PROJECT/reservations/NAME; parts of it, such as a block, are left out."""
+    parts = reservation.split("/")
+    if parts[0] == "projects" and len(parts) >= 4:
+        return f"projects/{parts[1]}/zones/{zone_name}/reservations/{parts[3]}"
+    return f"{zone}/reservations/{parts[0]}"
+
+
+def _missing(plan: Plan, results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    missing = []
+    for flavor, kind, name in _needed(plan):
+        result = results[f"need {(flavor, kind, name)}"]
+        if result is None and kind == "machine type":
+            missing.append(
+                (flavor, f"the zone {plan.zone} has no machine type {name}; choose another cluster.location.")
+            )
+        elif result is None:
+            missing.append((flavor, f"the reservation {name} does not exist in the zone {plan.zone}."))
+    return missing

@@ -1,0 +1,313 @@
+"""The steps from what exists to the plan, in the order in which `up` runs them; each can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.gke import commands
+from launcher.gke.actual import Actual, is_ours
+from launcher.gke.commands import Command
+from launcher.gke.plan import Plan, Pool
+
+CREATE, CHANGE, DELETE = "create", "change", "delete"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change: `action` is create, change or delete, `what` the resource, and `command` the command that does it.
+
+    `detail` describes the resource or the change. `check` is a command that succeeds if the step is already done, for
+    the shell script; commands without a check have no effect if they are repeated.
+    """
+
+    action: str
+    what: str
+    command: Command
+    detail: str = ""
+    check: Command | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "action": self.action,
+            "resource": self.what,
+            "detail": self.detail,
+            "command": [self.command.program, *self.command.arguments],
+        }
+
+
+def steps(plan: Plan, actual: Actual) -> list[Step]:
+    """Return the steps in Google Cloud, without those inside the cluster (see `inside`)."""
+    return [*_accounts(plan, actual), *_cluster(plan, actual), *_pools(plan, actual), *_storage(plan, actual)]
+
+
+def all_steps(plan: Plan) -> list[Step]:
+    """Return the steps for an empty project, for the shell script."""
+    return steps(plan, Actual(project_number=""))
+
+
+def conflicts(plan: Plan, actual: Actual) -> list[str]:
+    """Return a sentence for each difference that Google Cloud cannot change in place."""
+    return [*_cluster_conflicts(plan, actual), *_pool_conflicts(plan, actual)]
+
+
+def inside(plan: Plan, versions: Mapping[str, str]) -> list[Step]:
+    """Return the steps inside the cluster: credentials, controllers, ComputeClasses, queues.
+
+    `versions` are those of the controllers that the cluster has, by name.
+    """
+    found = [Step(CREATE, "kubeconfig context", commands.get_credentials(plan), commands.context(plan))]
+    for name, version in plan.values["controllers"].items():
+        now = versions.get(name, "")
+        if now == version:
+            continue
+        what = f"controller {name}"
+        detail = f"{now} -> {version}" if now else version
+        found.append(Step(CHANGE if now else CREATE, what, commands.apply_controller(plan, name), detail))
+        found.append(Step(CREATE, what, commands.wait_for_controller(plan, name), "until it is ready"))
+    if plan.autopilot:
+        names = ", ".join(each["metadata"]["name"] for each in commands.compute_classes(plan))
+        found.append(Step(CREATE, "compute classes", commands.apply_classes(plan), names))
+    found.append(Step(CREATE, f"namespace {commands.NAMESPACE}", commands.apply_namespace(plan)))
+    teams = ", ".join(plan.queues["teams"]) or "no team"
+    found.append(Step(CREATE, "queues", commands.install_queues(plan), f"for {teams}"))
+    return found
+
+
+# --- accounts ---------------------------------------------------------------------------------------------------
+
+
+def _accounts(plan: Plan, actual: Actual) -> Iterator[Step]:
+    if not set(commands.APIS) <= actual.apis:
+        missing = [api.removesuffix(".googleapis.com") for api in commands.APIS if api not in actual.apis]
+        yield Step(CHANGE, f"project {plan.project}", commands.enable_apis(plan), f"enable APIs: {', '.join(missing)}")
+    if plan.values["nodeServiceAccount"]["create"]:
+        if actual.accounts.get(plan.node_account) is None:
+            yield _account(plan, plan.node_account, "for nodes")
+        if (f"serviceAccount:{plan.node_account}", commands.NODE_ROLE) not in actual.project_roles:
+            yield Step(CREATE, "role of the nodes", commands.grant_node_role(plan), commands.NODE_ROLE)
+    for address in plan.google_accounts:
+        if actual.accounts.get(address) is None:
+            yield _account(plan, address, "for a team")
+
+
+def _account(plan: Plan, address: str, what: str) -> Step:
+    check = commands.gcloud("iam", "service-accounts", "describe", address, f"--project={plan.project}")
+    return Step(
+        CREATE, f"service account {address.partition('@')[0]}", commands.create_account(plan, address), what, check
+    )
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------
+
+
+def _cluster(plan: Plan, actual: Actual) -> Iterator[Step]:
+    if actual.cluster is None:
+        kind = "Autopilot" if plan.autopilot else f"Standard, {plan.values['system']['machineType']} for controllers"
+        check = commands.describe_cluster(plan)
+        yield Step(CREATE, f"cluster {plan.name}", commands.create_cluster(plan), f"{plan.location}, {kind}", check)
+        if plan.autopilot and commands.maintenance_flags(plan):
+            yield Step(CHANGE, f"cluster {plan.name}", commands.set_maintenance(plan), "maintenance window")
+        return
+    window = plan.values["maintenance"]
+    if window["start"] and not _same_window(window, actual.cluster):
+        yield Step(CHANGE, f"cluster {plan.name}", commands.set_maintenance(plan), "maintenance window")
+    if missing := _missing_addons(plan, actual.cluster):
+        command = commands.enable_addons(plan, missing)
+        yield Step(CHANGE, f"cluster {plan.name}", command, f"enable add-ons: {', '.join(missing)}")
+
+
+def _same_window(window: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    now = ((cluster.get("maintenancePolicy") or {}).get("window") or {}).get("recurringWindow") or {}
+    bounds = now.get("window") or {}
+    wanted = (window["start"], window["end"], window["recurrence"])
+    return wanted == (_utc(bounds.get("startTime")), _utc(bounds.get("endTime")), now.get("recurrence"))
+
+
+def _utc(time: object) -> str:
+    return str(time or "").replace("+00:00", "Z")
+
+
+_ADDONS = {
+    "GcsFuseCsiDriver": "gcsFuseCsiDriverConfig",
+    "RayOperator": "rayOperatorConfig",
+}
+
+
+def _missing_addons(plan: Plan, cluster: Mapping[str, Any]) -> list[str]:
+    config = cluster.get("addonsConfig") or {}
+    wanted = [name for name in _ADDONS if name != "RayOperator" or plan.values["rayOperator"]]
+    if plan.autopilot:  # Autopilot has the driver for buckets always
+        wanted = [name for name in wanted if name == "RayOperator"]
+    return [name for name in wanted if not (config.get(_ADDONS[name]) or {}).get("enabled")]
+
+
+def _cluster_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
+    cluster = actual.cluster
+    if cluster is None:
+        return
+    is_autopilot = bool((cluster.get("autopilot") or {}).get("enabled"))
+    if is_autopilot != plan.autopilot:
+        mode = "Autopilot" if is_autopilot else "Standard"
+        yield (
+            f"cluster.mode is {plan.values['mode']}, but the cluster {plan.name} is {mode}, which cannot change; use "
+            "another cluster.name."
+        )
+    if not plan.autopilot and not (cluster.get("workloadIdentityConfig") or {}).get("workloadPool"):
+        yield (
+            f"the cluster {plan.name} has no Workload Identity, so the teams cannot use the bucket; enable it: gcloud "
+            f"container clusters update {plan.name} --workload-pool={plan.project}.svc.id.goog"
+        )
+    network = plan.values["network"]["name"]
+    if network and str(cluster.get("network") or network) != network:
+        yield f"cluster.network.name is {network}, but the cluster is in {cluster['network']}, which cannot change."
+
+
+# --- node pools -------------------------------------------------------------------------------------------------
+
+
+def _pools(plan: Plan, actual: Actual) -> Iterator[Step]:
+    existing = actual.pools
+    for pool in plan.pools:
+        found = existing.get(pool.name)
+        if found is None:
+            check = commands.describe_pool(plan, pool.name)
+            yield Step(CREATE, f"node pool {pool.name}", commands.create_pool(plan, pool), describe(pool), check)
+        elif not _immutable(pool, found) and (change := _bounds_change(pool, found)):
+            yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), change)
+    names = {pool.name for pool in plan.pools}
+    for name, found in existing.items():
+        if name not in names and name != "default-pool" and is_ours(found, plan.name):
+            yield Step(DELETE, f"node pool {name}", commands.delete_pool(plan, name), "no flavor needs it")
+
+
+def describe(pool: Pool) -> str:
+    """Return a pool as text: "4 x ct6e-standard-4t, topology 4x4, spot, 0 or 4 nodes"."""
+    parts = [f"{pool.hosts} x {pool.machine_type}" if pool.hosts > 1 else pool.machine_type]
+    if pool.topology:
+        parts.append(f"topology {pool.topology}")
+    if pool.kind == "gpu":
+        parts.append(f"{pool.chips_per_host} GPUs each")
+    if pool.provisioning != "on-demand":
+        parts.append(" ".join(filter(None, [pool.provisioning, pool.reservation])))
+    if pool.min_nodes == pool.max_nodes:
+        parts.append(f"{pool.max_nodes} nodes")
+    else:
+        parts.append(f"{pool.min_nodes} {'or' if pool.whole_slice else 'to'} {pool.max_nodes} nodes")
+    return ", ".join(parts)
+
+
+def _bounds_change(pool: Pool, found: Mapping[str, Any]) -> str:
+    scaling = found.get("autoscaling") or {}
+    now = (int(scaling.get("totalMinNodeCount") or 0), int(scaling.get("totalMaxNodeCount") or 0))
+    wanted = (pool.min_nodes, pool.max_nodes)
+    return "" if now == wanted else f"{now[0]} to {now[1]} nodes -> {wanted[0]} to {wanted[1]} nodes"
+
+
+def _immutable(pool: Pool, found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the differences that GKE cannot change in a pool: what, now, wanted."""
+    config, placement = found.get("config") or {}, found.get("placementPolicy") or {}
+    affinity = config.get("reservationAffinity") or {}
+    reserved = affinity.get("values") if affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION" else []
+    pairs = [
+        ("machine type", str(config.get("machineType") or ""), pool.machine_type),
+        ("topology", str(placement.get("tpuTopology") or ""), pool.topology),
+        ("spot", str(bool(config.get("spot"))), str(pool.provisioning == "spot")),
+        ("flex-start", str(bool(config.get("flexStart"))), str(pool.provisioning == "flex-start")),
+        ("reservation", ",".join(reserved or []), pool.reservation),
+        ("queued provisioning", str(bool((found.get("queuedProvisioning") or {}).get("enabled"))), str(pool.queued)),
+    ]
+    return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _pool_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
+    for pool in plan.pools:
+        found = actual.pools.get(pool.name)
+        if found is None:
+            continue
+        if differences := _immutable(pool, found):
+            changed = ", ".join(
+                f"{what} {now or 'none'} instead of {want or 'none'}" for what, now, want in differences
+            )
+            yield (
+                f"the node pool {pool.name} has {changed}, which GKE cannot change. Delete it, and run up again: "
+                f"gcloud container node-pools delete {pool.name} --cluster={plan.name} --project={plan.project} "
+                f"--location={plan.location}"
+            )
+        elif found.get("status") == "ERROR":
+            yield f"the node pool {pool.name} has the status ERROR: {found.get('statusMessage') or 'no message'}"
+
+
+# --- bucket and registry ----------------------------------------------------------------------------------------
+
+
+def _storage(plan: Plan, actual: Actual) -> Iterator[Step]:
+    if plan.registry:
+        if actual.registry is None:
+            check = commands.describe_registry(plan)
+            yield Step(
+                CREATE, f"registry {plan.registry}", commands.create_registry(plan), plan.registry_location, check
+            )
+        if (f"serviceAccount:{plan.node_account}", commands.READER_ROLE) not in actual.registry_roles:
+            yield Step(CREATE, "role of the nodes", commands.grant_registry(plan), commands.READER_ROLE)
+    if not plan.bucket:
+        return
+    if actual.bucket is None:
+        check = commands.describe_bucket(plan)
+        yield Step(CREATE, f"bucket {plan.bucket}", commands.create_bucket(plan), plan.bucket_location, check)
+    # A bucket that was created before, and not by Slipway, stays unlabelled, so that `down` never deletes it.
+    if actual.bucket is None or (not actual.bucket.get("labels") and actual.bucket_is_empty):
+        yield Step(CHANGE, f"bucket {plan.bucket}", commands.label_bucket(plan), "labels")
+    for member in plan.members:
+        if member.google_account:
+            identity = (commands.kubernetes_identity(plan, member), commands.IDENTITY_ROLE)
+            if identity not in actual.account_roles.get(member.google_account, ()):
+                what = f"role of team {member.team}"
+                yield Step(CREATE, what, commands.grant_identity(plan, member), commands.IDENTITY_ROLE)
+        principal = commands.identity_of(plan, member).replace(commands.PROJECT_NUMBER, actual.project_number)
+        if (principal, commands.BUCKET_ROLE) not in actual.bucket_roles:
+            what = f"role of team {member.team}"
+            yield Step(CREATE, what, commands.grant_bucket(plan, member), f"{commands.BUCKET_ROLE} on the bucket")
+
+
+# --- the end ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What `down` deletes, and a sentence for each resource that it keeps."""
+
+    steps: Sequence[Step]
+    kept: Sequence[str]
+
+
+def removal(plan: Plan, actual: Actual, *, bucket: bool) -> Removal:
+    """Return the steps that delete what Slipway made for the cluster, found by its labels and descriptions."""
+    found: list[Step] = []
+    kept: list[str] = []
+
+    def one(what: str, resource: Mapping[str, Any] | None, command: Command, detail: str = "") -> None:
+        if resource is None:
+            return
+        if is_ours(resource, plan.name):
+            found.append(Step(DELETE, what, command, detail))
+        else:
+            kept.append(f"the {what} was not made by Slipway for the cluster {plan.name}.")
+
+    pools = len(actual.pools)
+    one(f"cluster {plan.name}", actual.cluster, commands.delete_cluster(plan), f"with its {pools} node pools")
+    if plan.registry:
+        one(f"registry {plan.registry}", actual.registry, commands.delete_registry(plan), "with its images")
+    if plan.bucket and bucket:
+        one(f"bucket {plan.bucket}", actual.bucket, commands.delete_bucket(plan), "with all checkpoints")
+    elif plan.bucket and actual.bucket is not None:
+        kept.append(f"the bucket {plan.bucket} with its checkpoints; to delete it, add --delete-bucket.")
+    node_role = (f"serviceAccount:{plan.node_account}", commands.NODE_ROLE)
+    account = actual.accounts.get(plan.node_account)
+    if account is not None and is_ours(account, plan.name) and node_role in actual.project_roles:
+        found.append(Step(DELETE, "role of the nodes", commands.revoke_node_role(plan), commands.NODE_ROLE))
+    for address, resource in actual.accounts.items():
+        if address == plan.node_account or address in plan.google_accounts:
+            one(f"service account {address.partition('@')[0]}", resource, commands.delete_account(plan, address))
+    return Removal(found, kept)

@@ -1,0 +1,202 @@
+"""Run the steps of a plan, one by one. After an interruption, the next run begins where this one stopped."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import formatting
+from launcher.config import versions
+from launcher.errors import LauncherError
+from launcher.gke import actual as actuals
+from launcher.gke import commands, steps
+from launcher.gke.actual import Actual
+from launcher.gke.commands import PROJECT_NUMBER, Command
+from launcher.gke.google import GoogleError, find_gcloud, last_error
+from launcher.gke.plan import Plan
+from launcher.gke.steps import Removal, Step
+
+_POLL_SECONDS, _READY_SECONDS = 10.0, 3600.0
+_BUSY = ("PROVISIONING", "RECONCILING", "STOPPING")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What `up` would do: the steps in Google Cloud, those inside the cluster, and what it cannot change."""
+
+    actual: Actual
+    outside: Sequence[Step]
+    inside: Sequence[Step]
+    conflicts: Sequence[str]
+
+    @property
+    def steps(self) -> list[Step]:
+        return [*self.outside, *self.inside]
+
+
+def changes(plan: Plan) -> Changes:
+    """Compare the plan with what exists. Raises GoogleError if the project cannot be read."""
+    actual = actuals.read(plan)
+    return Changes(
+        actual,
+        steps.steps(plan, actual),
+        steps.inside(plan, {} if actual.cluster is None else controller_versions(plan)),
+        [*steps.conflicts(plan, actual), *(f"flavors.{flavor}: {sentence}" for flavor, sentence in actual.missing)],
+    )
+
+
+def controller_versions(plan: Plan) -> dict[str, str]:
+    """Return the versions of Kueue and JobSet in the cluster, by name; {} if the kubeconfig lacks its context."""
+    from launcher.k8s.client import DEPLOYMENT, connect
+    from launcher.k8s.errors import ClusterError
+
+    found = {}
+    try:
+        cluster = connect(commands.context(plan))
+        for name in plan.values["controllers"]:
+            namespace, deployment = commands.deployment_of(name)
+            obj = cluster.get(DEPLOYMENT, deployment, namespace)
+            containers = ((obj or {}).get("spec") or {}).get("template", {}).get("spec", {}).get("containers") or []
+            tags = [versions.image_parts(str(each.get("image")))[1].removeprefix("v") for each in containers]
+            if tags:
+                found[name] = tags[0]
+    except (ClusterError, LauncherError):
+        return {}
+    return found
+
+
+def run(plan: Plan, made: Changes, report: Callable[[str], None]) -> None:
+    """Run the steps. Raises LauncherError at the first that fails; nothing is rolled back."""
+    wait_until_ready(plan, made.actual, report)
+    _run_all(plan, made.steps, made.actual.project_number, report)
+
+
+def delete(plan: Plan, removal: Removal, report: Callable[[str], None]) -> None:
+    """Run the steps of `down`. Raises LauncherError at the first that fails."""
+    _run_all(plan, removal.steps, "", report)
+
+
+def _run_all(plan: Plan, found: Sequence[Step], project_number: str, report: Callable[[str], None]) -> None:
+    for number, step in enumerate(found, start=1):
+        report(f"[{number}/{len(found)}] {verb(step)} {step.what}{f' ({step.detail})' if step.detail else ''} …")
+        started = time.monotonic()
+        run_step(step, project_number)
+        report(f"[{number}/{len(found)}] Done in {formatting.duration(time.monotonic() - started)}.")
+
+
+def verb(step: Step) -> str:
+    return {steps.CREATE: "Creating", steps.CHANGE: "Changing", steps.DELETE: "Deleting"}[step.action]
+
+
+def wait_until_ready(plan: Plan, actual: Actual, report: Callable[[str], None]) -> None:
+    """Wait until the cluster accepts changes: GKE runs one operation at a time, also one of an earlier `up`."""
+    cluster: Mapping[str, Any] | None = actual.cluster
+    deadline = time.monotonic() + _READY_SECONDS
+    while cluster is not None and (status := _status(cluster)) in (*_BUSY, "ERROR"):
+        if status == "ERROR":
+            raise LauncherError(
+                f"The cluster {plan.name} has the status ERROR: {cluster.get('statusMessage') or 'no message'}",
+                "Delete it (launcher cluster down), and run up again.",
+            )
+        if time.monotonic() > deadline:
+            raise LauncherError(f"The cluster {plan.name} still has the status {status}.", "Run up again later.")
+        report(f"Waiting for the cluster {plan.name}, which has the status {status} …")
+        time.sleep(_POLL_SECONDS)
+        cluster = actuals.read(plan).cluster
+
+
+def _status(cluster: Mapping[str, Any]) -> str:
+    """Return the status of the cluster or, if it is running, of a node pool that is not."""
+    pools = [str(pool.get("status") or "") for pool in cluster.get("nodePools") or ()]
+    return next(
+        (each for each in [str(cluster.get("status") or ""), *pools] if each in _BUSY), cluster.get("status", "")
+    )
+
+
+def run_step(step: Step, project_number: str) -> None:
+    """Run the command of a step. Raises LauncherError with the command's own error."""
+    command = step.command
+    arguments = [each.replace(PROJECT_NUMBER, project_number) for each in command.arguments]
+    done = subprocess.run(
+        [*_program(command), *arguments],
+        input=command.stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "USE_GKE_GCLOUD_AUTH_PLUGIN": "True"},
+    )
+    if done.returncode == 0:
+        return
+    text = last_error(done.stderr)
+    if step.action == steps.CREATE and _exists_already(text):
+        return  # an interrupted `up` has created it in the meantime
+    if step.action == steps.DELETE and _is_gone(text):
+        return
+    raise GoogleError(
+        f"{step.what}: {text}",
+        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run up again.",
+    )
+
+
+def _exists_already(text: str) -> bool:
+    return "ALREADY_EXISTS" in text or "code=409" in text or "HTTPError 409" in text
+
+
+def _is_gone(text: str) -> bool:
+    return "NOT_FOUND" in text or "code=404" in text or "HTTPError 404" in text
+
+
+def _program(command: Command) -> list[str]:
+    if command.program == "gcloud":
+        return [find_gcloud()]
+    if command.program == "launcher":
+        return [sys.executable, "-m", "launcher"]
+    found = shutil.which(command.program)
+    if found is None:
+        raise LauncherError(
+            f"There is no {command.program} on the PATH; Kueue and JobSet cannot be installed without it.",
+            "Install it: gcloud components install kubectl. Then run up again.",
+        )
+    return [found]
+
+
+# --- the shell script -------------------------------------------------------------------------------------------
+
+
+def shell_words(command: Command) -> str:
+    """Return the command as it is typed in a shell, without its standard input."""
+    return " ".join([command.program, *map(_quoted, command.arguments)])
+
+
+def _quoted(argument: str) -> str:
+    if PROJECT_NUMBER in argument:  # the shell must replace the variable
+        return f'"{argument}"'
+    return shlex.quote(argument)
+
+
+def script(plan: Plan) -> str:
+    """Return a shell script that does what `up` does in an empty project, and that can be run again."""
+    lines = [
+        "#!/bin/sh",
+        f"# Creates the GKE cluster {plan.name} in {plan.project}. Written by: launcher cluster plan -o sh",
+        "# If it is interrupted, run it again: existing resources are skipped. It changes no existing resource.",
+        "set -eu",
+        f"PROJECT_NUMBER=$(gcloud projects describe {plan.project} --format='value(projectNumber)')",
+    ]
+    for step in [*steps.all_steps(plan), *steps.inside(plan, {})]:
+        lines += ["", f"# {step.what}{f': {step.detail}' if step.detail else ''}"]
+        words = shell_words(step.command)
+        if step.command.stdin:
+            words += f" <<'EOF'\n{step.command.stdin}\nEOF"
+        if step.check is not None:
+            lines += [f"{shell_words(step.check)} >/dev/null 2>&1 ||", f"  {words}"]
+        else:
+            lines.append(words)
+    return "\n".join(lines) + "\n"
