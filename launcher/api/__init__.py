@@ -26,6 +26,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and 
 from launcher.api._backend import backend_for
 from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.gke import (
+    adopt_cluster,
     cluster_changes,
     cluster_removal,
     cluster_script,
@@ -65,6 +66,7 @@ __all__ = [
     "NoSuchRun",
     "RunFilter",
     "WaitTimeout",
+    "adopt_cluster",
     "backend_for",
     "backends",
     "build_image",

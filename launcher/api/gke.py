@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
 if TYPE_CHECKING:
+    from launcher.gke.adopt import Adopted
     from launcher.gke.plan import Plan
     from launcher.gke.steps import Removal
     from launcher.gke.up import Changes
@@ -70,3 +73,26 @@ def delete_cluster(plan: Plan, removal: Removal, report: Callable[[str], None] =
     from launcher.gke import up
 
     up.delete(plan, removal, report)
+
+
+def adopt_cluster(target: Target = DEFAULT_TARGET) -> Adopted:
+    """Return values for an existing cluster: flavors and quota from its nodes; on GKE, the key `cluster`, too.
+
+    Raises LauncherError if the cluster cannot be read.
+    """
+    from launcher.gke import adopt
+    from launcher.k8s.client import NODE, connect
+    from launcher.k8s.objects import quantity
+
+    cluster = connect(target.context, target.namespace)
+    nodes = cluster.list(NODE)
+    groups, notes = adopt.from_nodes(nodes)
+    plain = [node for node in nodes if adopt.is_plain(node)]
+    capacity = {
+        "cpu": sum(float(quantity(adopt.allocatable(node, "cpu"))) for node in plain),
+        "memory": sum(float(quantity(adopt.allocatable(node, "memory"))) for node in plain) / 2**30,
+    }
+    adopted = adopt.values_of(groups, capacity)
+    parts = str(cluster.context).split("_")
+    own = {"cluster": adopt.of_gke(*parts[1:])} if parts[0] == "gke" and len(parts) == 4 else {}
+    return adopt.Adopted({**own, **adopted.values}, [*notes, *adopted.notes])

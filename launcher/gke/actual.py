@@ -78,9 +78,9 @@ def read(plan: Plan, google: Google | None = None) -> Actual:
     for address in addresses[1:]:
         calls[f"roles {address}"] = partial(google.post, "IAM", f"v1/{_account(address)}:getIamPolicy", {})
     if plan.bucket:
-        calls["bucket"] = lambda: google.get("STORAGE", f"b/{plan.bucket}")
-        calls["bucket objects"] = lambda: google.get("STORAGE", f"b/{plan.bucket}/o", {"maxResults": "1"})
-        calls["bucket roles"] = lambda: google.get("STORAGE", f"b/{plan.bucket}/iam")
+        calls["bucket"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}")
+        calls["bucket objects"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/o", {"maxResults": "1"})
+        calls["bucket roles"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/iam")
     if plan.registry:
         path = f"v1/{project}/locations/{plan.registry_location}/repositories/{plan.registry}"
         calls["registry"] = lambda: google.get("ARTIFACTREGISTRY", path)
@@ -170,7 +170,7 @@ def _roles(policy: Any) -> frozenset[tuple[str, str]]:
 def _needed(plan: Plan) -> dict[tuple[str, str, str], str]:
     """Return the paths of the machine types and reservations of the plan, by flavor, kind and name."""
     needed: dict[tuple[str, str, str], str] = {}
-    zone = f"projects/{plan.project}/zones/{plan.zone}"
+    zone = f"compute/v1/projects/{plan.project}/zones/{plan.zone}"
     if not plan.zone:
         return {}
     for pool in plan.pools:
@@ -184,7 +184,7 @@ def _reservation(reservation: str, zone: str, zone_name: str) -> str:
     """Return the path of NAME, or of projects/PROJECT/reservations/NAME; parts of it, such as a block, are left out."""
     parts = reservation.split("/")
     if parts[0] == "projects" and len(parts) >= 4:
-        return f"projects/{parts[1]}/zones/{zone_name}/reservations/{parts[3]}"
+        return f"compute/v1/projects/{parts[1]}/zones/{zone_name}/reservations/{parts[3]}"
     return f"{zone}/reservations/{parts[0]}"
 
 

@@ -20,11 +20,11 @@ from launcher.json_object import json_object
 _ENDPOINTS = {
     "ARTIFACTREGISTRY": "https://artifactregistry.googleapis.com/",
     "CLOUDRESOURCEMANAGER": "https://cloudresourcemanager.googleapis.com/",
-    "COMPUTE": "https://compute.googleapis.com/compute/v1/",
+    "COMPUTE": "https://compute.googleapis.com/",
     "CONTAINER": "https://container.googleapis.com/",
     "IAM": "https://iam.googleapis.com/",
     "SERVICEUSAGE": "https://serviceusage.googleapis.com/",
-    "STORAGE": "https://storage.googleapis.com/storage/v1/",
+    "STORAGE": "https://storage.googleapis.com/",
 }
 _SECONDS = 30.0
 _BAD_REQUEST, _NOT_FOUND = 400, 404

@@ -90,7 +90,7 @@ class Plan:
     values: Mapping[str, Any]
     queues: Mapping[str, Any]
     queues_user: Mapping[str, Any]
-    """The user's values for charts/queues, with the node labels of ComputeClasses on Autopilot."""
+    """The user's values for charts/queues."""
     pools: tuple[Pool, ...]
     members: tuple[Member, ...]
     limits: Mapping[str, int]
@@ -170,10 +170,9 @@ def make(values: ClusterValues, warnings: tuple[Problem, ...] = ()) -> Plan:
             else:
                 kept.append(pool)
         pools = tuple(kept)
-    user = dict(values.queues_user.tree)
-    if autopilot:
-        user["flavors"] = {name: _with_class(name, flavor, values.queues) for name, flavor in user["flavors"].items()}
-    return Plan(cluster, values.queues, user, pools, tuple(_members(values.queues)), limits, warnings)
+    return Plan(
+        cluster, values.queues, values.queues_user.tree, pools, tuple(_members(values.queues)), limits, warnings
+    )
 
 
 def region_of(location: str) -> str:
@@ -292,10 +291,3 @@ def _members(queues: Mapping[str, Any]) -> Iterator[Member]:
             account.get("name") or (team if account.get("create", True) else "default"),
             annotations.get("iam.gke.io/gcp-service-account") or "",
         )
-
-
-def _with_class(name: str, flavor: Any, queues: Mapping[str, Any]) -> Any:
-    """Return a flavor of Autopilot, whose pods select the flavor's ComputeClass by a node label."""
-    if not flavor or slice_of(flavor, queues).kind == "cpu":
-        return flavor
-    return {**flavor, "nodeLabels": {**(flavor.get("nodeLabels") or {}), "cloud.google.com/compute-class": name}}

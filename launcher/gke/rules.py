@@ -36,7 +36,12 @@ def problems(values: ClusterValues) -> list[Problem]:
 def _names(values: ClusterValues) -> Iterator[Problem]:
     cluster = values.cluster
     checks: list[tuple[str, str, re.Pattern[str], str]] = [
-        ("project", cluster["project"], _PROJECT, "the id of a Google Cloud project, such as my-project-123"),
+        (
+            "project",
+            cluster["project"],
+            _PROJECT,
+            "the id of a project: 6 to 30 lower-case letters, digits and hyphens",
+        ),
         ("location", cluster["location"], _LOCATION, "a region such as us-east5, or a zone such as us-east5-b"),
         ("name", cluster["name"], _NAME, "lower-case letters, digits and hyphens, and begin with a letter"),
     ]

@@ -48,7 +48,7 @@ def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
             "Use a values file with cluster.project and cluster.location: -f cluster.yaml -f queues.yaml.",
         )
     own = Values(Node({KEY: user.root.value[KEY]}, user.root.origin))
-    others = Values(Node({key: node for key, node in user.root.value.items() if key != KEY}, user.root.origin))
+    others = release_values.without_cluster(user)
     effective = with_defaults(own, defaults())
     problems = [
         _problem(violation, CheckContext(user, effective)) for violation in violations(schema(), effective.tree)

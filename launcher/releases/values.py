@@ -11,7 +11,7 @@ from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
 from launcher.config.values import files as values
-from launcher.config.values.tree import Values, dotted, with_defaults
+from launcher.config.values.tree import Node, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
@@ -29,7 +29,30 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     user = values.load(files, sets)
     if not user.tree:
         raise LauncherError("No values are given: use -f FILE or --set.")
+    if chart == "queues":
+        user = without_cluster(user)
     return user, effective_of(chart, user)
+
+
+def without_cluster(user: Values) -> Values:
+    """Return the values of charts/queues among the values of launcher cluster.
+
+    On Autopilot, a flavor with an accelerator selects the nodes of the ComputeClass with its name.
+    """
+    tree = user.tree
+    cluster = tree.get("cluster")
+    if not isinstance(cluster, dict):
+        return user
+    kept = Values(Node({key: node for key, node in user.root.value.items() if key != "cluster"}, user.root.origin))
+    flavors = tree.get("flavors")
+    if cluster.get("mode") != "autopilot" or not isinstance(flavors, dict):
+        return kept
+    for name, flavor in flavors.items():
+        if isinstance(flavor, dict) and flavor.get("accelerator") not in (None, "cpu"):
+            path = ("flavors", name, "nodeLabels", "cloud.google.com/compute-class")
+            origin = user.origin(("flavors", name)) or user.root.origin
+            kept = set_value(kept, path, name, origin)
+    return kept
 
 
 def effective_of(chart: str, user: Values) -> Values:

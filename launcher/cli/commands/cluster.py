@@ -4,15 +4,17 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from launcher import api, formatting
 from launcher.cli import completion, output
-from launcher.cli.options import confirm, format_option
+from launcher.cli.options import confirm, format_option, target_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.errors import LauncherError
+from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
     from launcher.gke.plan import Plan
@@ -180,6 +182,33 @@ def down(made: Plan, delete_bucket: bool, yes: bool, dry_run: bool) -> int:
     api.delete_cluster(made, removal, output.narrate)
     output.narrate(f"The cluster {made.name} is deleted.")
     return 0
+
+
+@command.command()
+@target_options
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the values to a new file.")
+def adopt(target: Target, out: Path | None) -> None:
+    """Print values that describe an existing cluster.
+
+    Flavors and quota are those of its nodes, found by their labels, on GKE and elsewhere. On GKE, the values have the
+    key `cluster`, too. Add the teams, and install them: launcher install queues -f FILE.
+    """
+    adopted = api.adopt_cluster(target)
+    output.narrate(*(f"Warning: {note}" for note in adopted.notes))
+    text = "# Written by launcher cluster adopt. Quota is what the nodes have now.\n" + output.to_yaml(
+        dict(adopted.values)
+    )
+    if out is None:
+        output.emit_exactly(text)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise LauncherError(f"{out} exists already.", "Name another file: --out FILE.") from error
+    except OSError as error:
+        raise LauncherError(f"{out} cannot be written: {error.strerror}.") from error
+    output.narrate(f"The values were written to {out}.")
 
 
 def _lines(made: Plan, changes: Changes) -> list[str]:
