@@ -13,6 +13,7 @@ from launcher import api, formatting
 from launcher.cli import completion, output
 from launcher.cli.options import confirm, format_option, target_options
 from launcher.cli.values_command import ValuesCommand
+from launcher.config.values.files import dumps
 from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 
@@ -195,9 +196,7 @@ def adopt(target: Target, out: Path | None) -> None:
     """
     adopted = api.adopt_cluster(target)
     output.narrate(*(f"Warning: {note}" for note in adopted.notes))
-    text = "# Written by launcher cluster adopt. Quota is what the nodes have now.\n" + output.to_yaml(
-        dict(adopted.values)
-    )
+    text = "# Written by launcher cluster adopt. Quota is what the nodes have now.\n" + dumps(dict(adopted.values))
     if out is None:
         output.emit_exactly(text)
         return
