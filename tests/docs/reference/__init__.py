@@ -11,6 +11,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "environment": environment.text,
     "run-values": values.run,
     "queues-values": values.queues,
+    "cluster-values": values.cluster,
     "accelerators": tables.accelerators,
     "maxtext-keys": tables.maxtext_keys,
     "run-config": files.run_config,

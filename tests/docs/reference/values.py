@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.config.checks.rules import schema
+from launcher.gke.values import schema as gke_schema
 from tests.docs.reference.parts import code, page, table
 
 Node = dict[str, Any]
@@ -22,6 +23,18 @@ _QUEUES = """\
 The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. In the keys,
 `NAME` is a name that you choose. For how the values work together, see
 [Share a cluster between teams](../how-to/share-a-cluster.md)."""
+
+
+_CLUSTER = """\
+The values of `launcher cluster`: the key `cluster`, beside the [values of queues](queues-values.md). In the keys, `NAME`
+is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
+
+
+def cluster() -> str:
+    node = gke_schema()["properties"]["cluster"]
+    rows = [row for row in _rows("cluster", node) if row[0] != code("cluster")]
+    shown = table(("key", "type", "default", "description"), rows)
+    return page("Cluster values", "launcher/gke/values.schema.json", " ".join(_CLUSTER.split("\n")), shown)
 
 
 def run() -> str:
