@@ -76,7 +76,7 @@ def delete_cluster(plan: Plan, removal: Removal, report: Callable[[str], None] =
 
 
 def adopt_cluster(target: Target = DEFAULT_TARGET) -> Adopted:
-    """Return values for an existing cluster: flavors and quota from its nodes; on GKE, the key `cluster`, too.
+    """Return values for an existing cluster: flavors and quota from its nodes; on GKE, the key `gke`, too.
 
     Raises LauncherError if the cluster cannot be read.
     """
@@ -94,5 +94,5 @@ def adopt_cluster(target: Target = DEFAULT_TARGET) -> Adopted:
     }
     adopted = adopt.values_of(groups, capacity)
     parts = str(cluster.context).split("_")
-    own = {"cluster": adopt.of_gke(*parts[1:])} if parts[0] == "gke" and len(parts) == 4 else {}
+    own = {"gke": adopt.of_gke(*parts[1:])} if parts[0] == "gke" and len(parts) == 4 else {}
     return adopt.Adopted({**own, **adopted.values}, [*notes, *adopted.notes])

@@ -107,7 +107,7 @@ def _from(plan: Plan, results: Mapping[str, Any], addresses: Sequence[str]) -> A
     if project is None:
         raise GoogleError(
             f"The project {plan.project} does not exist, or you may not read it.",
-            "Check cluster.project, and the account: gcloud auth list",
+            "Check gke.project, and the account: gcloud auth list",
         )
     enabled = _apis(results["apis"])
 
@@ -194,7 +194,7 @@ def _missing(plan: Plan, results: Mapping[str, Any]) -> list[tuple[str, str]]:
         result = results[f"need {(flavor, kind, name)}"]
         if result is None and kind == "machine type":
             missing.append(
-                (flavor, f"the zone {plan.zone} has no machine type {name}; choose another cluster.location.")
+                (flavor, f"the zone {plan.zone} has no machine type {name}; choose another gke.location.")
             )
         elif result is None:
             missing.append((flavor, f"the reservation {name} does not exist in the zone {plan.zone}."))

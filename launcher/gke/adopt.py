@@ -1,4 +1,4 @@
-"""Values for an existing cluster: flavors, quota and the key `cluster`, from its nodes and, on GKE, from its API."""
+"""Values for an existing cluster: flavors, quota and the key `gke`, from its nodes and, on GKE, from its API."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def values_of(groups: Mapping[Group, int], capacity: Mapping[str, float]) -> Ado
 
 
 def of_gke(project: str, location: str, name: str) -> dict[str, Any]:
-    """Return the values under `cluster` of an existing GKE cluster. Raises GoogleError if it cannot be read."""
+    """Return the values under `gke` of an existing GKE cluster. Raises GoogleError if it cannot be read."""
     found = Google().get("CONTAINER", f"v1/projects/{project}/locations/{location}/clusters/{name}") or {}
     labels = {key: value for key, value in (found.get("resourceLabels") or {}).items() if key != MANAGED_LABEL}
     autopilot = bool((found.get("autopilot") or {}).get("enabled"))

@@ -85,7 +85,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster consists of; `values` are the effective values under `cluster`."""
+    """What a cluster consists of; `values` are the effective values under `gke`."""
 
     values: Mapping[str, Any]
     queues: Mapping[str, Any]

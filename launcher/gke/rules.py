@@ -64,30 +64,30 @@ def _names(values: ClusterValues) -> Iterator[Problem]:
         )
     )
     for key, text, pattern, expected in checks:
-        path = ("cluster", *key.split("."))
+        path = ("gke", *key.split("."))
         if not text:
-            yield values.problem("missing-key", path, f"cluster.{key} is not set; it must be {expected}.")
+            yield values.problem("missing-key", path, f"gke.{key} is not set; it must be {expected}.")
         elif not pattern.fullmatch(text):
-            yield values.problem("name", path, f'cluster.{key} is "{text}"; it must be {expected}.')
+            yield values.problem("name", path, f'gke.{key} is "{text}"; it must be {expected}.')
     if len(cluster["name"]) > _NAME_LIMIT:
-        yield values.problem("name", ("cluster", "name"), _too_long(f"cluster.name {cluster['name']!r}"))
+        yield values.problem("name", ("gke", "name"), _too_long(f"gke.name {cluster['name']!r}"))
     for key, value in cluster["labels"].items():
         if not _LABEL.fullmatch(f"{key}={value}"):
-            message = f"cluster.labels.{key}: Google Cloud's labels have lower-case letters, digits, - and _ only."
-            yield values.problem("label", ("cluster", "labels", key), message)
+            message = f"gke.labels.{key}: Google Cloud's labels have lower-case letters, digits, - and _ only."
+            yield values.problem("label", ("gke", "labels", key), message)
     region = plans.region_of(cluster["location"])
     if cluster["zone"] and plans.region_of(cluster["zone"]) != region:
-        message = f"cluster.zone {cluster['zone']} is not in the region {region} of cluster.location."
-        yield values.problem("zone", ("cluster", "zone"), message)
+        message = f"gke.zone {cluster['zone']} is not in the region {region} of gke.location."
+        yield values.problem("zone", ("gke", "zone"), message)
     if cluster["mode"] == "autopilot" and plans.is_zone(cluster["location"]):
-        message = f"cluster.location is the zone {cluster['location']}; an Autopilot cluster needs a region: {region}."
-        yield values.problem("location", ("cluster", "location"), message)
+        message = f"gke.location is the zone {cluster['location']}; an Autopilot cluster needs a region: {region}."
+        yield values.problem("location", ("gke", "location"), message)
     elif cluster["mode"] == "standard" and not plans.is_zone(cluster["location"]) and not cluster["zone"]:
         message = (
-            f"cluster.location is the region {cluster['location']}, so cluster.zone must name the zone of the "
+            f"gke.location is the region {cluster['location']}, so gke.zone must name the zone of the "
             "accelerators: no slice spans zones."
         )
-        yield values.problem("zone", ("cluster", "location"), message)
+        yield values.problem("zone", ("gke", "location"), message)
 
 
 def _too_long(what: str) -> str:
@@ -96,28 +96,28 @@ def _too_long(what: str) -> str:
 
 def _windows(values: ClusterValues) -> Iterator[Problem]:
     window = values.cluster["maintenance"]
-    path = ("cluster", "maintenance")
+    path = ("gke", "maintenance")
     if bool(window["start"]) != bool(window["end"]):
-        yield values.problem("maintenance", path, "cluster.maintenance needs both start and end, or neither.")
+        yield values.problem("maintenance", path, "gke.maintenance needs both start and end, or neither.")
     elif window["start"]:
         try:
             start, end = (datetime.fromisoformat(str(window[key])) for key in ("start", "end"))
             if (end - start).total_seconds() < 4 * 3600:
-                message = "cluster.maintenance: GKE needs windows of at least 4 hours; end is earlier than that."
+                message = "gke.maintenance: GKE needs windows of at least 4 hours; end is earlier than that."
                 yield values.problem("maintenance", (*path, "end"), message)
         except (ValueError, TypeError):
-            message = "cluster.maintenance: start and end must be times such as 2026-01-03T04:00:00Z."
+            message = "gke.maintenance: start and end must be times such as 2026-01-03T04:00:00Z."
             yield values.problem("maintenance", path, message)
     days = values.cluster["bucket"]["softDeleteDays"]
     if 0 < days < 7:
-        message = f"cluster.bucket.softDeleteDays is {days}; it must be 0, or 7 to 90."
-        yield values.problem("soft-delete", ("cluster", "bucket", "softDeleteDays"), message)
+        message = f"gke.bucket.softDeleteDays is {days}; it must be 0, or 7 to 90."
+        yield values.problem("soft-delete", ("gke", "bucket", "softDeleteDays"), message)
     system = values.cluster["system"]
     if system["maxNodes"] < system["nodes"]:
         message = (
-            f"cluster.system.maxNodes is {system['maxNodes']}, less than cluster.system.nodes ({system['nodes']})."
+            f"gke.system.maxNodes is {system['maxNodes']}, less than gke.system.nodes ({system['nodes']})."
         )
-        yield values.problem("system", ("cluster", "system", "maxNodes"), message)
+        yield values.problem("system", ("gke", "system", "maxNodes"), message)
 
 
 def _flavors(values: ClusterValues) -> Iterator[Problem]:
@@ -126,7 +126,7 @@ def _flavors(values: ClusterValues) -> Iterator[Problem]:
         if name not in flavors:
             near = closest(name, list(flavors))
             guess = f"; did you mean {near[0]}?" if near else f"; the flavors are {', '.join(flavors) or 'missing'}."
-            yield values.problem("pools", ("cluster", "pools", name), f"cluster.pools.{name} is not a flavor{guess}")
+            yield values.problem("pools", ("gke", "pools", name), f"gke.pools.{name} is not a flavor{guess}")
     for name, flavor in flavors.items():
         if flavor is not None and flavor.get("create", True):
             yield from _flavor(name, flavor, values)
@@ -143,7 +143,7 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         yield values.problem("slice", (*path, error.key), f"flavors.{name}.{error.key}: {error.message}")
         return
     over = values.cluster["pools"].get(name) or {}
-    pool = ("cluster", "pools", name)
+    pool = ("gke", "pools", name)
     provisioning = flavor.get("provisioning") or "on-demand"
     machine = found.machine_type or values.cluster["cpu"]["machineType"]
     if found.kind == "cpu":
@@ -151,7 +151,7 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         if not plans.machine_size(machine)[0] and over.get("maxSlices") is None:
             message = (
                 f"the size of {machine} is not known, so the number of nodes for the quota of {name} cannot be "
-                f"computed; set cluster.pools.{name}.maxSlices."
+                f"computed; set gke.pools.{name}.maxSlices."
             )
             yield values.problem("machine-type", path, message)
     else:
@@ -161,11 +161,11 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         yield values.problem("reservation", path, message)
     slices = quota if over.get("maxSlices") is None else over["maxSlices"]
     if quota and slices < quota:
-        message = f"cluster.pools.{name}.maxSlices is {slices}, but the quota of the queues is {quota} slices."
+        message = f"gke.pools.{name}.maxSlices is {slices}, but the quota of the queues is {quota} slices."
         yield values.problem("quota", (*pool, "maxSlices"), message, WARNING)
     kept = over.get("minSlices") or 0
     if kept > slices:
-        message = f"cluster.pools.{name}.minSlices is {kept}, more than the {slices} slices of the pools."
+        message = f"gke.pools.{name}.minSlices is {kept}, more than the {slices} slices of the pools."
         yield values.problem("quota", (*pool, "minSlices"), message)
     longest = f"{name}-{slices}" if found.kind == "tpu" and found.hosts > 1 and slices > 1 else name
     if len(longest) > _NAME_LIMIT:
@@ -178,40 +178,40 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         yield values.problem("name", path, message)
     yield from _durations(name, provisioning, over, values)
     if values.cluster["mode"] == "autopilot" and (kept or over.get("compactPlacement")):
-        message = f"cluster.pools.{name}: Autopilot has no node pools; remove minSlices and compactPlacement."
+        message = f"gke.pools.{name}: Autopilot has no node pools; remove minSlices and compactPlacement."
         yield values.problem("autopilot", pool, message)
 
 
 def _durations(name: str, provisioning: str, over: Mapping[str, Any], values: ClusterValues) -> Iterator[Problem]:
-    pool = ("cluster", "pools", name)
+    pool = ("gke", "pools", name)
     flex = provisioning == "flex-start"
     if flex and over.get("minSlices"):
-        message = f"cluster.pools.{name}.minSlices: a flex-start pool begins with 0 nodes; remove the key."
+        message = f"gke.pools.{name}.minSlices: a flex-start pool begins with 0 nodes; remove the key."
         yield values.problem("flex-start", (*pool, "minSlices"), message)
     for key in ("maxRunDuration", "queuedProvisioning"):
         if over.get(key) is not None and not flex:
-            message = f"cluster.pools.{name}.{key} applies only to flex-start; {name} is {provisioning}."
+            message = f"gke.pools.{name}.{key} applies only to flex-start; {name} is {provisioning}."
             yield values.problem("flex-start", (*pool, key), message)
     text = over.get("maxRunDuration") or ""
     try:
         too_long = plans.seconds(text) > _LONGEST_FLEX_START
     except ValueError:
-        message = f'cluster.pools.{name}.maxRunDuration is "{text}"; it must be a duration such as 7d, 36h or 90m.'
+        message = f'gke.pools.{name}.maxRunDuration is "{text}"; it must be a duration such as 7d, 36h or 90m.'
         yield values.problem("flex-start", (*pool, "maxRunDuration"), message)
         return
     if too_long:
-        message = f"cluster.pools.{name}.maxRunDuration is {text}; flex-start nodes run for at most 7 days."
+        message = f"gke.pools.{name}.maxRunDuration is {text}; flex-start nodes run for at most 7 days."
         yield values.problem("flex-start", (*pool, "maxRunDuration"), message)
 
 
 def _controllers(values: ClusterValues) -> Iterator[Problem]:
     for name, version in values.cluster["controllers"].items():
-        path = ("cluster", "controllers", name)
+        path = ("gke", "controllers", name)
         supported = versions.supported(name)
         parsed = versions.parse(version) if _VERSION.fullmatch(version) else None
         if parsed is None:
-            message = f'cluster.controllers.{name} is "{version}"; it must be a version such as 0.19.2.'
+            message = f'gke.controllers.{name} is "{version}"; it must be a version such as 0.19.2.'
             yield values.problem("version", path, message)
         elif not supported.oldest <= parsed <= supported.newest:
-            message = f"cluster.controllers.{name} is {version}; Slipway supports {supported}."
+            message = f"gke.controllers.{name} is {version}; Slipway supports {supported}."
             yield values.problem("version", path, message)

@@ -151,8 +151,8 @@ def _cluster_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
     if is_autopilot != plan.autopilot:
         mode = "Autopilot" if is_autopilot else "Standard"
         yield (
-            f"cluster.mode is {plan.values['mode']}, but the cluster {plan.name} is {mode}, which cannot change; use "
-            "another cluster.name."
+            f"gke.mode is {plan.values['mode']}, but the cluster {plan.name} is {mode}, which cannot change; use "
+            "another gke.name."
         )
     if not plan.autopilot and not (cluster.get("workloadIdentityConfig") or {}).get("workloadPool"):
         yield (
@@ -161,7 +161,7 @@ def _cluster_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
         )
     network = plan.values["network"]["name"]
     if network and str(cluster.get("network") or network) != network:
-        yield f"cluster.network.name is {network}, but the cluster is in {cluster['network']}, which cannot change."
+        yield f"gke.network.name is {network}, but the cluster is in {cluster['network']}, which cannot change."
 
 
 # --- node pools -------------------------------------------------------------------------------------------------

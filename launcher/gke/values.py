@@ -1,4 +1,4 @@
-"""The values of a cluster: the key `cluster`, and beside it the values of charts/queues."""
+"""The values of a cluster: the key `gke`, and beside it the values of charts/queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from launcher.errors import LauncherError
 from launcher.releases import values as release_values
 
 _HERE = Path(__file__).parent
-KEY = "cluster"
+KEY = "gke"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ClusterValues:
 
     user: Values
     cluster: Mapping[str, Any]
-    """The effective values under `cluster`."""
+    """The effective values under `gke`."""
     queues_user: Values
     """The user's values for charts/queues."""
     queues: Mapping[str, Any]
@@ -44,8 +44,8 @@ def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
     user = values_files.load(files, sets)
     if KEY not in user.tree:
         raise LauncherError(
-            "The values have no key cluster, which describes the GKE cluster.",
-            "Use a values file with cluster.project and cluster.location: -f cluster.yaml -f queues.yaml.",
+            "The values have no key gke, which describes the GKE cluster.",
+            "Use a values file with gke.project and gke.location: -f cluster.yaml -f queues.yaml.",
         )
     own = Values(Node({KEY: user.root.value[KEY]}, user.root.origin))
     others = release_values.without_cluster(user)
@@ -61,7 +61,7 @@ def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
 
 @cache
 def defaults() -> Values:
-    """Return the defaults of the key `cluster`."""
+    """Return the defaults of the key `gke`."""
     return values_files.read_file(str(_HERE / "values.yaml"))
 
 

@@ -40,10 +40,10 @@ def without_cluster(user: Values) -> Values:
     On Autopilot, a flavor with an accelerator selects the nodes of the ComputeClass with its name.
     """
     tree = user.tree
-    cluster = tree.get("cluster")
+    cluster = tree.get("gke")
     if not isinstance(cluster, dict):
         return user
-    kept = Values(Node({key: node for key, node in user.root.value.items() if key != "cluster"}, user.root.origin))
+    kept = Values(Node({key: node for key, node in user.root.value.items() if key != "gke"}, user.root.origin))
     flavors = tree.get("flavors")
     if cluster.get("mode") != "autopilot" or not isinstance(flavors, dict):
         return kept

@@ -14,6 +14,7 @@ from launcher.cli.main import VERBS, cli
 from launcher.config.checks.rules import schema
 from launcher.config.maxtext.keys import maxtext
 from launcher.errors import LauncherError
+from launcher.gke.values import schema as gke_schema
 from launcher.paths import find_values_file
 from tests.docs.pages import CHECKOUT
 
@@ -110,23 +111,32 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
                 yield error.message
     for assignment in (*(given.get("sets") or ()), *(given.get("sweeps") or ())):
         key = assignment.partition("=")[0]
-        if not is_key(key, "queues" if chart == "queues" else "run"):
+        if not is_key(key, "gke" if verb == "cluster" else "queues" if chart == "queues" else "run"):
             yield f"unknown values key {key}"
 
 
 @cache
 def _sections(chart: str) -> dict[str, Any]:
-    return dict(schema(chart)["properties"])
+    return dict(schema_of(chart)["properties"])
+
+
+@cache
+def schema_of(chart: str) -> dict[str, Any]:
+    """Return the schema of a chart's values; for "gke", that of launcher cluster, which has the keys of queues, too."""
+    if chart != "gke":
+        return dict(schema(chart))
+    queues = schema("queues")
+    return {**queues, "properties": {**queues["properties"], **gke_schema()["properties"]}}
 
 
 def sections() -> set[str]:
     """Return the top-level keys of all values files."""
-    return {*_sections("run"), *_sections("queues")} - {"global"}
+    return {*_sections("run"), *_sections("gke")} - {"global"}
 
 
 def is_key(dotted: str, chart: str = "") -> bool:
     """Return whether the values of the chart (of any chart if "") have the key. A map by name accepts any name."""
-    charts = (chart,) if chart else ("run", "queues")
+    charts = (chart,) if chart else ("run", "gke")
     return any(_has({"properties": _sections(each)}, dotted.split(".")) for each in charts)
 
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from launcher.cli.main import VERBS
-from launcher.config.checks.rules import schema
 from launcher.config.checks.schema import violations
-from tests.docs.commands import is_key, problems, sections
+from tests.docs.commands import is_key, problems, schema_of, sections
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages
 
 PAGES = pages()
@@ -52,8 +51,10 @@ def test_the_values_it_shows_have_such_keys(shown: Page) -> None:
         for tree in yaml.safe_load_all(block.text):
             if not isinstance(tree, dict) or "apiVersion" in tree:
                 continue  # a manifest
-            charts = [chart for chart in ("run", "queues") if tree.keys() <= schema(chart)["properties"].keys()]
-            found = {chart: [v for v in violations(schema(chart), tree) if v.rule != "missing-key"] for chart in charts}
+            charts = [chart for chart in ("run", "gke") if tree.keys() <= schema_of(chart)["properties"].keys()]
+            found = {
+                chart: [v for v in violations(schema_of(chart), tree) if v.rule != "missing-key"] for chart in charts
+            }
             if not charts:
                 wrong.append(f"line {block.line}: neither a run nor queues have all of the keys {', '.join(tree)}")
             elif all(found.values()) is not ("wrong" in block.options):

@@ -29,7 +29,7 @@ _MARKS = {"create": "+", "change": "~", "delete": "-"}
 def command() -> None:
     """Plan, create, change and delete a GKE cluster for the queues.
 
-    The values have the key `cluster` (project, location, bucket …) and the values of `launcher install queues`. Node
+    The values have the key `gke` (project, location, bucket …) and the values of `launcher install queues`. Node
     pools follow from the flavors and their quota, rights from the teams: -f cluster.yaml -f queues.yaml.
     """
 
@@ -192,7 +192,7 @@ def adopt(target: Target, out: Path | None) -> None:
     """Print values that describe an existing cluster.
 
     Flavors and quota are those of its nodes, found by their labels, on GKE and elsewhere. On GKE, the values have the
-    key `cluster`, too. Add the teams, and install them: launcher install queues -f FILE.
+    key `gke`, too. Add the teams, and install them: launcher install queues -f FILE.
     """
     adopted = api.adopt_cluster(target)
     output.narrate(*(f"Warning: {note}" for note in adopted.notes))

@@ -26,13 +26,13 @@ The values of [charts/queues](../../charts/queues/README.md), which `launcher in
 
 
 _CLUSTER = """\
-The values of `launcher cluster`: the key `cluster`, beside the [values of queues](queues-values.md). In the keys, `NAME`
+The values of `launcher cluster`: the key `gke`, beside the [values of queues](queues-values.md). In the keys, `NAME`
 is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
 
 
 def cluster() -> str:
-    node = gke_schema()["properties"]["cluster"]
-    rows = [row for row in _rows("cluster", node) if row[0] != code("cluster")]
+    node = gke_schema()["properties"]["gke"]
+    rows = [row for row in _rows("gke", node) if row[0] != code("gke")]
     shown = table(("key", "type", "default", "description"), rows)
     return page("Cluster values", "launcher/gke/values.schema.json", " ".join(_CLUSTER.split("\n")), shown)
 
