@@ -44,10 +44,8 @@ COMMAND = {
     "SLIPWAY_CACHE": "the folder of the forecasts (default: `slipway` in the folder of your caches)",
     "XDG_CACHE_HOME": "the folder of your caches (default: `~/.cache`)",
     "SLIPWAY_HELM": "the path of Helm (default: `helm` on the `PATH`)",
-    "SLIPWAY_GCLOUD": "the path of gcloud, for `cluster` (default: `gcloud` on the `PATH`)",
+    "SLIPWAY_GCLOUD": "the path of gcloud, for `cluster` (default: `gcloud` on the `PATH`); gcloud's own variables apply, too",
     "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "if it is `true`, `cluster` sends no access token, as gcloud; for tests",
-    "CLOUDSDK_API_ENDPOINT_OVERRIDES_": "with the name of an API after it: another address of this API, for `cluster` "
-    "and gcloud",
     "SLIPWAY_GRACE_SECONDS": "the seconds that a local run has to write a checkpoint after it receives a signal to "
     "stop; the trainer receives the number, too",
     "KUBECONFIG": "the kubeconfig files, as for kubectl; `/dev/null` means that there is no cluster",
