@@ -67,9 +67,7 @@ def read(plan: Plan, google: Google | None = None) -> Actual:
         "project": lambda: google.get("CLOUDRESOURCEMANAGER", f"v1/{project}"),
         "project roles": lambda: google.post("CLOUDRESOURCEMANAGER", f"v1/{project}:getIamPolicy", {}),
         "apis": lambda: google.get(
-            "SERVICEUSAGE",
-            f"v1/{project}/services:batchGet",
-            {"names": [f"{project}/services/{api}" for api in commands.APIS]},  # type: ignore[dict-item]
+            "SERVICEUSAGE", f"v1/{project}/services", {"filter": "state:ENABLED", "pageSize": "200"}
         ),
         "cluster": lambda: google.get("CONTAINER", f"v1/{project}/locations/{plan.location}/clusters/{plan.name}"),
     }
@@ -82,9 +80,9 @@ def read(plan: Plan, google: Google | None = None) -> Actual:
         calls["bucket objects"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/o", {"maxResults": "1"})
         calls["bucket roles"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/iam")
     if plan.registry:
-        path = f"v1/{project}/locations/{plan.registry_location}/repositories/{plan.registry}"
-        calls["registry"] = lambda: google.get("ARTIFACTREGISTRY", path)
-        calls["registry roles"] = lambda: google.get("ARTIFACTREGISTRY", f"{path}:getIamPolicy")
+        registry = f"v1/{project}/locations/{plan.registry_location}/repositories/{plan.registry}"
+        calls["registry"] = partial(google.get, "ARTIFACTREGISTRY", registry)
+        calls["registry roles"] = partial(google.get, "ARTIFACTREGISTRY", f"{registry}:getIamPolicy")
     for key, path in _needed(plan).items():
         calls[f"need {key}"] = partial(google.get, "COMPUTE", path)
     with ThreadPoolExecutor(_REQUESTS) as pool:
@@ -193,9 +191,7 @@ def _missing(plan: Plan, results: Mapping[str, Any]) -> list[tuple[str, str]]:
     for flavor, kind, name in _needed(plan):
         result = results[f"need {(flavor, kind, name)}"]
         if result is None and kind == "machine type":
-            missing.append(
-                (flavor, f"the zone {plan.zone} has no machine type {name}; choose another gke.location.")
-            )
+            missing.append((flavor, f"the zone {plan.zone} has no machine type {name}; choose another gke.location."))
         elif result is None:
             missing.append((flavor, f"the reservation {name} does not exist in the zone {plan.zone}."))
     return missing

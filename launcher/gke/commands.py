@@ -190,9 +190,9 @@ def _pool(plan: Plan, pool: Pool) -> Iterator[str]:
     if pool.kind == "gpu":
         yield f"--accelerator=type={pool.gpu_label},count={pool.chips_per_host},gpu-driver-version=default"
     yield f"--num-nodes={pool.min_nodes}"
-    yield "--enable-autoscaling"
-    yield from bounds(pool)
-    yield f"--location-policy={'BALANCED' if pool.kind == 'cpu' else 'ANY'}"
+    yield from scaling(pool)
+    if not (pool.whole_slice and pool.min_slices):
+        yield f"--location-policy={'BALANCED' if pool.kind == 'cpu' else 'ANY'}"
     if pool.provisioning == "spot":
         yield "--spot"
     elif pool.provisioning == "reservation":
@@ -222,19 +222,31 @@ def _pool(plan: Plan, pool: Pool) -> Iterator[str]:
     yield "--shielded-integrity-monitoring"
 
 
-def bounds(pool: Pool) -> list[str]:
-    """Return the flags of autoscaling. A slice of several hosts is added and removed as a whole."""
-    return [f"--total-min-nodes={pool.min_nodes}", f"--total-max-nodes={pool.max_nodes}"]
+def scaling(pool: Pool) -> list[str]:
+    """Return the flags of a pool's autoscaling.
+
+    GKE adds and removes a slice of several hosts as a whole: its pool has 0 or all nodes. A slice that always runs has
+    no autoscaling.
+    """
+    if not pool.whole_slice:
+        return ["--enable-autoscaling", f"--total-min-nodes={pool.min_nodes}", f"--total-max-nodes={pool.max_nodes}"]
+    return [] if pool.min_slices else ["--enable-autoscaling", "--min-nodes=0", f"--max-nodes={pool.max_nodes}"]
 
 
 def describe_pool(plan: Plan, name: str) -> Command:
     return gcloud("container", "node-pools", "describe", name, f"--cluster={plan.name}", *_place(plan))
 
 
+def scale_pool(plan: Plan, pool: Pool) -> Command:
+    """Return the command that changes the autoscaling of a pool."""
+    flags = scaling(pool) or ["--no-enable-autoscaling"]
+    return gcloud("container", "node-pools", "update", pool.name, f"--cluster={plan.name}", *_place(plan), *flags)
+
+
 def resize_pool(plan: Plan, pool: Pool) -> Command:
-    """Return the command that changes the bounds of a pool."""
-    where = [pool.name, f"--cluster={plan.name}", *_place(plan)]
-    return gcloud("container", "node-pools", "update", *where, "--enable-autoscaling", *bounds(pool))
+    """Return the command that gives a pool the nodes that always run."""
+    size = [f"--node-pool={pool.name}", f"--num-nodes={pool.min_nodes}"]
+    return gcloud("container", "clusters", "resize", plan.name, *_place(plan), *size)
 
 
 def delete_pool(plan: Plan, name: str) -> Command:

@@ -114,9 +114,7 @@ def _windows(values: ClusterValues) -> Iterator[Problem]:
         yield values.problem("soft-delete", ("gke", "bucket", "softDeleteDays"), message)
     system = values.cluster["system"]
     if system["maxNodes"] < system["nodes"]:
-        message = (
-            f"gke.system.maxNodes is {system['maxNodes']}, less than gke.system.nodes ({system['nodes']})."
-        )
+        message = f"gke.system.maxNodes is {system['maxNodes']}, less than gke.system.nodes ({system['nodes']})."
         yield values.problem("system", ("gke", "system", "maxNodes"), message)
 
 

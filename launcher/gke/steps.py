@@ -174,8 +174,10 @@ def _pools(plan: Plan, actual: Actual) -> Iterator[Step]:
         if found is None:
             check = commands.describe_pool(plan, pool.name)
             yield Step(CREATE, f"node pool {pool.name}", commands.create_pool(plan, pool), describe(pool), check)
-        elif not _immutable(pool, found) and (change := _bounds_change(pool, found)):
-            yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), change)
+        elif not _immutable(pool, found) and (change := _scaling_change(pool, found)):
+            if pool.whole_slice and pool.min_slices:  # first the nodes, so that this is repeated if it is interrupted
+                yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), "create its nodes")
+            yield Step(CHANGE, f"node pool {pool.name}", commands.scale_pool(plan, pool), change)
     names = {pool.name for pool in plan.pools}
     for name, found in existing.items():
         if name not in names and name != "default-pool" and is_ours(found, plan.name):
@@ -198,11 +200,16 @@ def describe(pool: Pool) -> str:
     return ", ".join(parts)
 
 
-def _bounds_change(pool: Pool, found: Mapping[str, Any]) -> str:
+def _scaling_change(pool: Pool, found: Mapping[str, Any]) -> str:
+    """Return what changes in the autoscaling of a pool, or ""."""
     scaling = found.get("autoscaling") or {}
-    now = (int(scaling.get("totalMinNodeCount") or 0), int(scaling.get("totalMaxNodeCount") or 0))
-    wanted = (pool.min_nodes, pool.max_nodes)
-    return "" if now == wanted else f"{now[0]} to {now[1]} nodes -> {wanted[0]} to {wanted[1]} nodes"
+    if not pool.whole_slice:
+        now = (int(scaling.get("totalMinNodeCount") or 0), int(scaling.get("totalMaxNodeCount") or 0))
+        wanted = (pool.min_nodes, pool.max_nodes)
+        return "" if now == wanted else f"{now[0]} to {now[1]} nodes -> {wanted[0]} to {wanted[1]} nodes"
+    if bool(scaling.get("enabled")) != bool(pool.min_slices):
+        return ""
+    return "the slice always runs" if pool.min_slices else f"0 or {pool.max_nodes} nodes, by autoscaling"
 
 
 def _immutable(pool: Pool, found: Mapping[str, Any]) -> list[tuple[str, str, str]]:

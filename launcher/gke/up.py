@@ -24,6 +24,8 @@ from launcher.gke.plan import Plan
 from launcher.gke.steps import Removal, Step
 
 _POLL_SECONDS, _READY_SECONDS = 10.0, 3600.0
+_RETRIES, _RETRY_SECONDS = 5, 3.0
+_RETRIED = ("concurrent policy changes", "currently creating, deleting or modifying", "incompatible operation")
 _BUSY = ("PROVISIONING", "RECONCILING", "STOPPING")
 
 
@@ -124,14 +126,12 @@ def run_step(step: Step, project_number: str) -> None:
     """Run the command of a step. Raises LauncherError with the command's own error."""
     command = step.command
     arguments = [each.replace(PROJECT_NUMBER, project_number) for each in command.arguments]
-    done = subprocess.run(
-        [*_program(command), *arguments],
-        input=command.stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "USE_GKE_GCLOUD_AUTH_PLUGIN": "True"},
-    )
+    for again in range(_RETRIES, -1, -1):
+        done = _call(command, arguments)
+        # Another change of an IAM policy at the same time, or another operation on the cluster.
+        if done.returncode == 0 or not again or not any(text in done.stderr for text in _RETRIED):
+            break
+        time.sleep(_RETRY_SECONDS)
     if done.returncode == 0:
         return
     text = last_error(done.stderr)
@@ -141,7 +141,18 @@ def run_step(step: Step, project_number: str) -> None:
         return
     raise GoogleError(
         f"{step.what}: {text}",
-        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run up again.",
+        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run this again.",
+    )
+
+
+def _call(command: Command, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_program(command), *arguments],
+        input=command.stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "USE_GKE_GCLOUD_AUTH_PLUGIN": "True"},
     )
 
 
