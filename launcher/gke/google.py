@@ -6,7 +6,9 @@ gcloud's own settings apply: CLOUDSDK_API_ENDPOINT_OVERRIDES_* names other endpo
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -118,10 +120,12 @@ def _refused(found: Mapping[str, Any], status: int) -> GoogleError:
 
 
 def last_error(stderr: str) -> str:
-    """Return the error that gcloud printed, as one line."""
+    """Return the error that gcloud, kubectl or launcher printed, as one line without hints."""
     lines = [line.strip() for line in stderr.strip().splitlines() if line.strip()]
-    at = max((number for number, line in enumerate(lines) if line.startswith("ERROR:")), default=len(lines) - 1)
-    return " ".join(lines[at:]).removeprefix("ERROR: ") if lines else "it printed nothing"
+    errors = [number for number, line in enumerate(lines) if re.match(r"(?i)error:", line)]
+    found = lines[errors[-1] :] if errors else lines[-1:]
+    kept = list(itertools.takewhile(lambda line: not line.startswith("Hint:"), found))
+    return re.sub(r"(?i)^error:\s*", "", " ".join(kept)) or "it printed no error"
 
 
 def _host(base: str) -> str:

@@ -165,7 +165,7 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
     if kept > slices:
         message = f"gke.pools.{name}.minSlices is {kept}, more than the {slices} slices of the pools."
         yield values.problem("quota", (*pool, "minSlices"), message)
-    longest = f"{name}-{slices}" if found.kind == "tpu" and found.hosts > 1 and slices > 1 else name
+    longest = f"{name}-{slices}" if found.kind == "tpu" and found.hosts > 1 else name
     if len(longest) > _NAME_LIMIT:
         yield values.problem("name", path, _too_long(f"flavors.{name}: the name of its node pool {longest}"))
     elif not _NAME.fullmatch(longest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.gke import commands
@@ -52,27 +52,42 @@ def conflicts(plan: Plan, actual: Actual) -> list[str]:
     return [*_cluster_conflicts(plan, actual), *_pool_conflicts(plan, actual)]
 
 
-def inside(plan: Plan, versions: Mapping[str, str]) -> list[Step]:
-    """Return the steps inside the cluster: credentials, controllers, ComputeClasses, queues.
+@dataclass(frozen=True)
+class Inside:
+    """What the cluster has.
 
-    `versions` are those of the controllers that the cluster has, by name.
+    `controllers` are the versions by name. `queues` is what an install of the queues would change, or "".
     """
-    found = [Step(CREATE, "kubeconfig context", commands.get_credentials(plan), commands.context(plan))]
+
+    context: bool = False
+    controllers: Mapping[str, str] = field(default_factory=dict)
+    namespace: bool = False
+    classes: bool = False
+    queues: str = "a new release"
+
+
+def inside(plan: Plan, found: Inside) -> list[Step]:
+    """Return the steps inside the cluster: credentials, controllers, ComputeClasses, queues."""
+    made = []
+    if not found.context:
+        made.append(Step(CREATE, "kubeconfig context", commands.get_credentials(plan), commands.context(plan)))
     for name, version in plan.values["controllers"].items():
-        now = versions.get(name, "")
+        now = found.controllers.get(name, "")
         if now == version:
             continue
-        what = f"controller {name}"
-        detail = f"{now} -> {version}" if now else version
-        found.append(Step(CHANGE if now else CREATE, what, commands.apply_controller(plan, name), detail))
-        found.append(Step(CREATE, what, commands.wait_for_controller(plan, name), "until it is ready"))
-    if plan.autopilot:
+        what, detail = f"controller {name}", f"{now} -> {version}" if now else version
+        made.append(Step(CHANGE if now else CREATE, what, commands.apply_controller(plan, name), detail))
+        made.append(
+            Step(CHANGE if now else CREATE, what, commands.wait_for_controller(plan, name), "until it is ready")
+        )
+    if plan.autopilot and not found.classes:
         names = ", ".join(each["metadata"]["name"] for each in commands.compute_classes(plan))
-        found.append(Step(CREATE, "compute classes", commands.apply_classes(plan), names))
-    found.append(Step(CREATE, f"namespace {commands.NAMESPACE}", commands.apply_namespace(plan)))
-    teams = ", ".join(plan.queues["teams"]) or "no team"
-    found.append(Step(CREATE, "queues", commands.install_queues(plan), f"for {teams}"))
-    return found
+        made.append(Step(CREATE, "compute classes", commands.apply_classes(plan), names))
+    if not found.namespace:
+        made.append(Step(CREATE, f"namespace {commands.NAMESPACE}", commands.apply_namespace(plan)))
+    if found.queues:
+        made.append(Step(CHANGE if found.namespace else CREATE, "queues", commands.install_queues(plan), found.queues))
+    return made
 
 
 # --- accounts ---------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from launcher.gke.actual import Actual
 from launcher.gke.commands import PROJECT_NUMBER, Command
 from launcher.gke.google import GoogleError, find_gcloud, last_error
 from launcher.gke.plan import Plan
-from launcher.gke.steps import Removal, Step
+from launcher.gke.steps import Inside, Removal, Step
 
 _POLL_SECONDS, _READY_SECONDS = 10.0, 3600.0
 _RETRIES, _RETRY_SECONDS = 5, 3.0
@@ -49,29 +51,60 @@ def changes(plan: Plan) -> Changes:
     return Changes(
         actual,
         steps.steps(plan, actual),
-        steps.inside(plan, {} if actual.cluster is None else controller_versions(plan)),
+        steps.inside(plan, Inside() if actual.cluster is None else inside_of(plan)),
         [*steps.conflicts(plan, actual), *(f"flavors.{flavor}: {sentence}" for flavor, sentence in actual.missing)],
     )
 
 
-def controller_versions(plan: Plan) -> dict[str, str]:
-    """Return the versions of Kueue and JobSet in the cluster, by name; {} if the kubeconfig lacks its context."""
-    from launcher.k8s.client import DEPLOYMENT, connect
-    from launcher.k8s.errors import ClusterError
+def inside_of(plan: Plan) -> Inside:
+    """Return what the cluster has. If it cannot be read, as before its credentials are known, it has nothing."""
+    from launcher.k8s.client import DEPLOYMENT, NAMESPACE, connect
 
-    found = {}
     try:
         cluster = connect(commands.context(plan))
+        found: dict[str, str] = {}
         for name in plan.values["controllers"]:
             namespace, deployment = commands.deployment_of(name)
-            obj = cluster.get(DEPLOYMENT, deployment, namespace)
-            containers = ((obj or {}).get("spec") or {}).get("template", {}).get("spec", {}).get("containers") or []
-            tags = [versions.image_parts(str(each.get("image")))[1].removeprefix("v") for each in containers]
-            if tags:
-                found[name] = tags[0]
-    except (ClusterError, LauncherError):
-        return {}
-    return found
+            version = _version_of(cluster.get(DEPLOYMENT, deployment, namespace))
+            found |= {name: version} if version else {}
+        has_namespace = cluster.get(NAMESPACE, commands.NAMESPACE) is not None
+        classes = not plan.autopilot or _has_classes(plan, cluster)
+        queues = "" if found.keys() < plan.values["controllers"].keys() else _queues_change(plan)
+    except LauncherError:
+        return Inside()
+    complete = found.keys() == plan.values["controllers"].keys() and has_namespace
+    return Inside(True, found, has_namespace, classes, queues if complete else "a new release")
+
+
+def _version_of(deployment: Any) -> str:
+    """Return the version of a controller: the tag of its first image, without "v"; "" if there is no Deployment."""
+    pod = (((deployment or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+    images = [str(container.get("image")) for container in pod.get("containers") or ()]
+    return versions.image_parts(images[0])[1].removeprefix("v") if images else ""
+
+
+def _has_classes(plan: Plan, cluster: Any) -> bool:
+    from launcher.k8s.client import Kind
+
+    kind = Kind("ComputeClass", "cloud.google.com/v1", "computeclasses", namespaced=False)
+    for wanted in commands.compute_classes(plan):
+        found = cluster.get(kind, wanted["metadata"]["name"])
+        if found is None or any(found["spec"].get(key) != value for key, value in wanted["spec"].items()):
+            return False
+    return True
+
+
+def _queues_change(plan: Plan) -> str:
+    """Return what an install of the queues would change, as text; "" if nothing."""
+    from launcher.helm import diff
+    from launcher.k8s.target import Target
+    from launcher.releases import install
+
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        json.dump(dict(plan.queues_user), file)
+        file.flush()
+        made = install.plan("queues", None, [file.name], [], Target(commands.context(plan), commands.NAMESPACE))
+    return diff.summary(made.changes) if made.changed else ""
 
 
 def run(plan: Plan, made: Changes, report: Callable[[str], None]) -> None:
@@ -141,7 +174,7 @@ def run_step(step: Step, project_number: str) -> None:
         return
     raise GoogleError(
         f"{step.what}: {text}",
-        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run this again.",
+        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run it again.",
     )
 
 
@@ -201,7 +234,7 @@ def script(plan: Plan) -> str:
         "set -eu",
         f"PROJECT_NUMBER=$(gcloud projects describe {plan.project} --format='value(projectNumber)')",
     ]
-    for step in [*steps.all_steps(plan), *steps.inside(plan, {})]:
+    for step in [*steps.all_steps(plan), *steps.inside(plan, Inside())]:
         lines += ["", f"# {step.what}{f': {step.detail}' if step.detail else ''}"]
         words = shell_words(step.command)
         if step.command.stdin:

@@ -134,7 +134,7 @@ def status(made: Plan, form: str) -> int:
     """
     changes = api.cluster_changes(made)
     cluster = changes.actual.cluster
-    steps = changes.outside
+    steps = changes.steps
     rows = [(name, *_pool_row(found)) for name, found in changes.actual.pools.items()]
     data = {
         "cluster": made.name,
@@ -241,7 +241,8 @@ def _idle_price(made: Plan) -> tuple[float, str]:
 
 def _pool_row(found: Any) -> tuple[str, str, str]:
     scaling = found.get("autoscaling") or {}
-    low = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
-    high = scaling.get("totalMaxNodeCount") or scaling.get("maxNodeCount") or found.get("initialNodeCount") or 0
-    machine = (found.get("config") or {}).get("machineType") or ""
-    return str(found.get("status") or ""), str(machine), f"{low} to {high}"
+    nodes = str(found.get("initialNodeCount") or 0)
+    if scaling.get("enabled"):
+        low = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
+        nodes = f"{low} to {scaling.get('totalMaxNodeCount') or scaling.get('maxNodeCount') or 0}"
+    return str(found.get("status") or ""), str((found.get("config") or {}).get("machineType") or ""), nodes

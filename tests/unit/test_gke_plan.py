@@ -1,0 +1,237 @@
+"""The plan of a GKE cluster: node pools from flavors and quota, what GKE would refuse, and the commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import api
+from launcher.config.plan import CheckFailed
+from launcher.config.values.files import dumps
+from launcher.gke import commands, cost, steps, up
+from launcher.gke.actual import Actual, is_ours
+from launcher.gke.plan import Plan, Pool
+
+GKE = {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}}
+ONE = {
+    "flavors": {"tpu": {"accelerator": "v6e", "topology": "4x4"}, "cpu": {"accelerator": "cpu"}},
+    "clusterQueues": {"all": {"quota": {"tpu": {"slices": 2}, "cpu": {"cpu": "30", "memory": "40Gi"}}}},
+    "teams": {"research": {"clusterQueue": "all"}},
+}
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: merged(first[key], value) for key, value in second.items() if isinstance(first.get(key), dict) and value
+    }
+    return {**first, **second, **both}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Any:
+    def make(gke: Mapping[str, Any] | None = None, **queues: Any) -> Plan:
+        file = tmp_path / "cluster.yaml"
+        file.write_text(dumps({"gke": merged(GKE, gke or {}), **merged(ONE, queues)}), encoding="utf-8")
+        return api.plan_cluster([str(file)])
+
+    return make
+
+
+def flags(plan: Plan, pool: Pool) -> set[str]:
+    return set(commands.create_pool(plan, pool).arguments)
+
+
+def test_a_pool_for_each_slice_of_several_hosts(plan: Any) -> None:
+    made = plan()
+    assert [(pool.name, pool.min_nodes, pool.max_nodes) for pool in made.pools] == [
+        ("tpu-1", 0, 4),
+        ("tpu-2", 0, 4),
+        ("cpu", 0, 2),  # 30 cores on two machines of 16
+    ]
+    found = flags(made, made.pools[0])
+    assert {"--machine-type=ct6e-standard-4t", "--tpu-topology=4x4", "--num-nodes=0", "--max-nodes=4"} <= found
+    assert "--enable-autoscaling" in found
+    kept = plan({"pools": {"tpu": {"minSlices": 1}}})
+    assert {"--num-nodes=4"} <= flags(kept, kept.pools[0])
+    assert "--enable-autoscaling" not in flags(kept, kept.pools[0])
+    assert "--enable-autoscaling" in flags(kept, kept.pools[1])
+
+
+@pytest.mark.parametrize(
+    ("flavor", "over", "expected", "pools"),
+    [
+        ({"topology": "2x2"}, {}, {"--total-max-nodes=2", "--location-policy=ANY"}, 1),
+        ({"provisioning": "spot"}, {}, {"--spot"}, 2),
+        (
+            {"provisioning": "reservation", "reservation": "ours"},
+            {},
+            {"--reservation-affinity=specific", "--reservation=ours"},
+            2,
+        ),
+        (
+            {"provisioning": "flex-start"},
+            {"maxRunDuration": "36h"},
+            {"--flex-start", "--enable-queued-provisioning", "--max-run-duration=129600s", "--no-enable-autorepair"},
+            2,
+        ),
+        ({"nodeLabels": {"a": "b"}, "taints": {"x": {"key": "k", "value": "v", "effect": "NoExecute"}}}, {},
+         {"--node-labels=a=b", "--node-taints=k=v:NoExecute"}, 2),
+        (
+            {"accelerator": "h100-80gb", "topology": "", "hosts": 2},
+            {},
+            {"--placement-type=COMPACT", "--accelerator=type=nvidia-h100-80gb,count=8,gpu-driver-version=default",
+             "--total-max-nodes=4"},
+            1,
+        ),
+        ({"accelerator": "v5p", "topology": "2x2x1"}, {}, {"--tpu-topology=2x2x1", "--total-max-nodes=2"}, 1),
+    ],
+)  # fmt: skip
+def test_the_pools_of_a_flavor(
+    plan: Any, flavor: dict[str, Any], over: dict[str, Any], expected: set[str], pools: int
+) -> None:
+    made = plan({"pools": {"tpu": over}}, flavors={"tpu": flavor})
+    of_flavor = [pool for pool in made.pools if pool.flavor == "tpu"]
+    assert len(of_flavor) == pools
+    assert expected <= flags(made, of_flavor[0])
+
+
+@pytest.mark.parametrize(
+    ("gke", "queues", "message"),
+    [
+        ({"project": ""}, {}, "gke.project is not set"),
+        ({"name": "x" * 41}, {}, "longer than 40 characters"),
+        ({"location": "us-east5"}, {}, "gke.zone must name the zone of the accelerators"),
+        ({"location": "us-east5", "zone": "us-west4-a"}, {}, "is not in the region us-east5"),
+        ({"mode": "autopilot"}, {}, "an Autopilot cluster needs a region: us-east5"),
+        ({"bucket": {"name": "No"}}, {}, 'gke.bucket.name is "No"'),
+        ({"bucket": {"softDeleteDays": 3}}, {}, "it must be 0, or 7 to 90"),
+        ({"controllers": {"kueue": "0.12.0"}}, {}, "Slipway supports 0.16 to 0.19"),
+        ({"maintenance": {"start": "2026-01-03T04:00:00Z"}}, {}, "needs both start and end"),
+        ({"maintenance": {"start": "2026-01-03T04:00:00Z", "end": "2026-01-03T05:00:00Z"}}, {}, "at least 4 hours"),
+        ({"pools": {"tpuu": {}}}, {}, "gke.pools.tpuu is not a flavor; did you mean tpu?"),
+        ({"pools": {"tpu": {"minSlices": 3}}}, {}, "more than the 2 slices"),
+        ({"pools": {"tpu": {"maxRunDuration": "1d"}}}, {}, "applies only to flex-start"),
+        ({"pools": {"tpu": {"maxRunDuration": "8d"}}}, {"flavors": {"tpu": {"provisioning": "flex-start"}}}, "7 days"),
+        ({"naem": "x"}, {}, "unknown key gke.naem; did you mean gke.name?"),
+        ({}, {"flavors": {"tpu": {"topology": "4x5"}}}, '"4x5" is not a topology of v6e'),
+        ({}, {"flavors": {"tpu": {"provisioning": "reservation"}}}, "provisioning: reservation needs its name"),
+        ({}, {"flavors": {"t" * 40: {"accelerator": "v6e", "topology": "4x4"}}}, "longer than 40 characters"),
+        ({"labels": {"Team": "A B"}}, {}, "labels have lower-case letters"),
+    ],
+)  # fmt: skip
+def test_what_gke_would_refuse_is_reported_with_file_and_line(
+    plan: Any, gke: dict[str, Any], queues: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        plan(gke, **queues)
+    found = [problem for problem in caught.value.problems if message in problem.message]
+    assert found, caught.value.problems
+    assert found[0].file is not None
+    assert found[0].line is not None
+
+
+def test_fewer_slices_than_the_quota_are_a_warning(plan: Any) -> None:
+    made = plan({"pools": {"tpu": {"maxSlices": 1}}})
+    assert [str(problem).partition(": ")[2] for problem in made.warnings] == [
+        "gke.pools.tpu.maxSlices is 1, but the quota of the queues is 2 slices."
+    ]
+
+
+def test_all_addons_are_in_one_flag(plan: Any) -> None:
+    """The last of two flags --addons wins, so the tutorial's cluster has no Ray operator."""
+    found = [each for each in commands.create_cluster(plan()).arguments if each.startswith("--addons")]
+    assert found == [
+        "--addons=GcePersistentDiskCsiDriver,GcsFuseCsiDriver,HorizontalPodAutoscaling,HttpLoadBalancing,RayOperator"
+    ]
+
+
+def test_autopilot_has_compute_classes_instead_of_pools(plan: Any) -> None:
+    made = plan({"mode": "autopilot", "location": "us-east5"}, flavors={"tpu": {"provisioning": "spot"}})
+    assert made.pools == ()
+    arguments = commands.create_cluster(made).arguments
+    assert arguments[:3] == ("container", "clusters", "create-auto")
+    assert not any(each.startswith("--machine-type") for each in arguments)  # create-auto refuses it
+    (found,) = commands.compute_classes(made)
+    assert found["spec"]["priorities"] == [
+        {"tpu": {"type": "tpu-v6e-slice", "count": 4, "topology": "4x4"}, "spot": True}
+    ]
+    assert made.queues_user["flavors"]["tpu"]["nodeLabels"] == {"cloud.google.com/compute-class": "tpu"}
+    assert "nodeLabels" not in made.queues_user["flavors"]["cpu"]
+
+
+def test_auto_provisioning_has_the_limits_of_the_quota(plan: Any) -> None:
+    made = plan({"autoProvisioning": {"enabled": True}})
+    assert [pool.name for pool in made.pools] == ["cpu"]
+    assert "--max-accelerator=type=tpu-v6e-slice,count=32" in commands.create_cluster(made).arguments
+
+
+def test_the_account_of_a_team_has_the_role(plan: Any) -> None:
+    made = plan()
+    (member,) = made.members
+    assert commands.identity_of(made, member) == (
+        "principal://iam.googleapis.com/projects/${PROJECT_NUMBER}/locations/global/workloadIdentityPools/"
+        "demo-project.svc.id.goog/subject/ns/research/sa/research"
+    )
+    address = "research@demo-project.iam.gserviceaccount.com"
+    annotations = {"iam.gke.io/gcp-service-account": address}
+    made = plan(teams={"research": {"serviceAccount": {"annotations": annotations}}})
+    (member,) = made.members
+    assert commands.identity_of(made, member) == f"serviceAccount:{address}"
+    assert made.google_accounts == (address,)
+    assert "--member=serviceAccount:demo-project.svc.id.goog[research/research]" in (
+        commands.grant_identity(made, member).arguments
+    )
+
+
+def test_the_script_is_a_shell_script_with_all_commands(plan: Any) -> None:
+    made = plan()
+    text = api.cluster_script(made)
+    subprocess.run(["sh", "-n"], input=text, text=True, check=True)
+    for step in [*steps.all_steps(made), *steps.inside(made, steps.Inside())]:
+        assert up.shell_words(step.command) in text
+    assert '"--member=principal://iam.googleapis.com/projects/${PROJECT_NUMBER}/' in text
+
+
+def test_the_price_without_runs_is_that_of_the_slices_that_always_run(plan: Any) -> None:
+    assert cost.idle(plan()).usd_per_hour == 0
+    made = plan({"pools": {"tpu": {"minSlices": 1}}})
+    assert cost.idle(made).usd_per_hour == pytest.approx(16 * 2.7)
+    assert cost.full(made) == pytest.approx(32 * 2.7)
+    unknown = plan({"pools": {"tpu": {"minSlices": 1}}}, flavors={"tpu": {"accelerator": "v4", "topology": "2x2x2",
+                                                                          "provisioning": "reservation",
+                                                                          "reservation": "r"}})  # fmt: skip
+    assert cost.idle(unknown).unknown == ("tpu (v4, reservation)",)
+
+
+def test_only_what_slipway_made_is_deleted(plan: Any) -> None:
+    made = plan()
+    ours = {"name": "slipway", "resourceLabels": {"slipway-cluster": "slipway"}}
+    assert is_ours(ours, "slipway")
+    assert not is_ours(ours, "other")
+    foreign = {"name": "slipway", "resourceLabels": {"team": "x"}}
+    removal = steps.removal(made, Actual("1", cluster=foreign, bucket={"labels": {}}), bucket=True)
+    assert removal.steps == []
+    assert len(removal.kept) == 2
+    removal = steps.removal(made, Actual("1", cluster=ours, bucket={"labels": ours["resourceLabels"]}), bucket=False)
+    assert [step.what for step in removal.steps] == ["cluster slipway"]
+    assert "--delete-bucket" in removal.kept[0]
+
+
+def test_a_bucket_with_objects_of_someone_else_gets_no_label(plan: Any) -> None:
+    made = plan()
+    for empty, labelled in ((True, True), (False, False)):
+        found = steps.steps(made, Actual("1", bucket={"name": "demo-bucket"}, bucket_is_empty=empty))
+        assert any(step.detail == "labels" for step in found) is labelled
+
+
+def test_the_presets_have_plans() -> None:
+    for names in (["clusters/gke/v6e-standard"], ["clusters/gke/v6e-autopilot"],
+                  ["clusters/gke/multislice-v5e", "queues/multislice-v5e"]):  # fmt: skip
+        made = api.plan_cluster(names, ["gke.project=demo-project"])
+        assert json.dumps([step.as_json() for step in steps.all_steps(made)])
+        assert made.warnings == ()
