@@ -262,7 +262,7 @@ def _pools_of(
         yield Pool(name, min_slices=kept, max_slices=slices, **shared)
         return
     for number in range(1, slices + 1):
-        yield Pool(name if slices == 1 else f"{name}-{number}", min_slices=int(number <= kept), max_slices=1, **shared)
+        yield Pool(f"{name}-{number}", min_slices=int(number <= kept), max_slices=1, **shared)
 
 
 def _taint(taint: Mapping[str, Any]) -> str:
