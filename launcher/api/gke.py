@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def plan_cluster(files: Sequence[str], sets: Sequence[str] = ()) -> Plan:
     """Return the plan of the GKE cluster in the values. Makes no request.
 
-    Raises CheckFailed with every problem of the values, and with what GKE would refuse.
+    Raises CheckFailed with the problems of the values: what GKE, or the chart of the queues, would refuse.
     """
     from launcher.config.checks.problems import has_errors
     from launcher.config.plan import CheckFailed
@@ -25,6 +25,8 @@ def plan_cluster(files: Sequence[str], sets: Sequence[str] = ()) -> Plan:
 
     found = values.load(files, sets)
     problems = rules.problems(found)
+    if not has_errors(problems):
+        problems += rules.of_queues(found)
     if has_errors(problems):
         raise CheckFailed(problems)
     return plan.make(found, tuple(problems))
@@ -43,7 +45,9 @@ def create_cluster(plan: Plan, changes: Changes, report: Callable[[str], None] =
     To continue after a failure or an interruption, compare again and call this again.
     """
     from launcher.gke import up
+    from launcher.helm.client import find_helm
 
+    find_helm()  # the last step needs it
     up.run(plan, changes, report)
 
 

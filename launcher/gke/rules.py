@@ -10,9 +10,12 @@ from typing import Any
 from launcher.config import versions
 from launcher.config.accelerators import SliceError
 from launcher.config.checks.problems import WARNING, Problem
+from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest
 from launcher.gke import plan as plans
 from launcher.gke.values import ClusterValues
+from launcher.helm.errors import NoHelm
+from launcher.releases import offline
 
 # Sources: the references of the APIs (projects, GKE, Cloud Storage, Artifact Registry, IAM).
 _PROJECT = re.compile(r"([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
@@ -31,6 +34,20 @@ def problems(values: ClusterValues) -> list[Problem]:
     """Return all problems, in the order of the file."""
     found = [*_names(values), *_windows(values), *_flavors(values), *_controllers(values)]
     return sorted(found, key=lambda problem: (problem.file is None, problem.file or "", problem.line or 0))
+
+
+def of_queues(values: ClusterValues) -> list[Problem]:
+    """Return what the chart of the queues would refuse, which is otherwise found only after the cluster exists.
+
+    Without Helm, which evaluates the chart's rules, returns one warning.
+    """
+    try:
+        offline.render_values("queues", None, values.queues_user, values.queues_effective)
+    except NoHelm as error:
+        return [Problem("helm", WARNING, f"The values of the queues are not checked: {error.message}", None, None, "")]
+    except CheckFailed as error:
+        return list(error.problems)
+    return []
 
 
 def _names(values: ClusterValues) -> Iterator[Problem]:

@@ -31,8 +31,13 @@ class ClusterValues:
     """The effective values under `gke`."""
     queues_user: Values
     """The user's values for charts/queues."""
-    queues: Mapping[str, Any]
+    queues_effective: Values
     """The effective values of charts/queues."""
+
+    @property
+    def queues(self) -> Mapping[str, Any]:
+        """The same, as plain data."""
+        return self.queues_effective.tree
 
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
         """Return a problem of a key, with its file and line."""
@@ -56,7 +61,7 @@ def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
     if problems:
         raise CheckFailed(problems)
     queues = release_values.effective_of("queues", others)
-    return ClusterValues(user, effective.tree[KEY], others, queues.tree)
+    return ClusterValues(user, effective.tree[KEY], others, queues)
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from launcher.config.checks.problems import Problem, error_in_file
 from launcher.config.plan import CheckFailed
 from launcher.config.values.reader import InvalidFile
+from launcher.config.values.tree import Values
 from launcher.helm.client import Helm, RulesBroken, load_all
 from launcher.helm.render import Rendering
 from launcher.releases import values as release_values
@@ -27,6 +28,11 @@ def check(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str
 def render(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> Rendering:
     """Return the manifests of a release in a new cluster. Raises CheckFailed if the values are invalid."""
     user, effective = release_values.load(chart, files, sets)
+    return render_values(chart, name, user, effective)
+
+
+def render_values(chart: str, name: str | None, user: Values, effective: Values) -> Rendering:
+    """Return `render` of values that are loaded."""
     team = effective.tree.get("team") or {} if chart == "ray-cluster" else {}
     namespace = team.get("namespace") or team.get("name") or "default"
     try:

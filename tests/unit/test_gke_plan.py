@@ -16,6 +16,7 @@ from launcher.config.values.files import dumps
 from launcher.gke import commands, cost, steps, up
 from launcher.gke.actual import Actual, is_ours
 from launcher.gke.plan import Plan, Pool
+from tests.tools.go_tools import tool
 
 GKE = {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}}
 ONE = {
@@ -30,6 +31,11 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
         key: merged(first[key], value) for key, value in second.items() if isinstance(first.get(key), dict) and value
     }
     return {**first, **second, **both}
+
+
+@pytest.fixture(autouse=True)
+def _helm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_HELM", str(tool("helm")))
 
 
 @pytest.fixture
@@ -133,6 +139,17 @@ def test_what_gke_would_refuse_is_reported_with_file_and_line(
     assert found, caught.value.problems
     assert found[0].file is not None
     assert found[0].line is not None
+
+
+def test_what_the_chart_of_the_queues_would_refuse_is_reported(plan: Any) -> None:
+    with pytest.raises(CheckFailed, match=r"teams.research.namespace: gke-x is a namespace of the cluster's controllers"):
+        plan(teams={"research": {"namespace": "gke-x"}})
+
+
+def test_without_helm_the_queues_are_not_checked(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_HELM", "/nowhere/helm")
+    (warning,) = plan().warnings
+    assert "The values of the queues are not checked: SLIPWAY_HELM is /nowhere/helm" in warning.message
 
 
 def test_fewer_slices_than_the_quota_are_a_warning(plan: Any) -> None:

@@ -1,0 +1,243 @@
+"""launcher cluster from an empty project to nothing: gcloud in front of a stub of Google's APIs, and a real API server.
+
+Google Cloud cannot be had in a test, so tests/gcloud/stub.py stands for it: it keeps state, and refuses what GKE
+refuses. Where gcloud is missing, its stand-in sends the requests that the real one was recorded to send.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launcher.config.values.files import dumps
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.gcloud import harness
+from tests.gcloud.stub import Stub
+from tests.gcloud.world import World
+from tests.tools.go_tools import tool
+
+CONTEXT = "gke_demo-project_us-east5-b_slipway"
+# The controllers' manifests are on the network. This program applies a Deployment with the same name and image tag
+# instead; nothing pulls the image. For the rest, it is kubectl.
+KUBECTL = """#!{python}
+import os, re, subprocess, sys
+arguments = sys.argv[1:]
+address = next((each for each in arguments if each.startswith("https://")), "")
+if address:
+    name, version = re.search(r"kubernetes-sigs/(\\w+)/releases/download/v([0-9.]+)/", address).groups()
+    labels = {{"app": name}}
+    pod = {{"metadata": {{"labels": labels}}, "spec": {{"containers": [{{"name": "manager", "image": f"example/{{name}}:v{{version}}"}}]}}}}
+    namespace = {{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": f"{{name}}-system"}}}}
+    deployment = {{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {{"name": f"{{name}}-controller-manager", "namespace": f"{{name}}-system"}}, "spec": {{"selector": {{"matchLabels": labels}}, "template": pod}}}}
+    import json
+    text = json.dumps({{"apiVersion": "v1", "kind": "List", "items": [namespace, deployment]}})
+    sys.exit(subprocess.run(["{kubectl}", *arguments[:2], "apply", "--server-side", "--force-conflicts", "-f", "-"], input=text, text=True).returncode)
+if "rollout" in arguments:
+    sys.exit(0)
+os.execv("{kubectl}", ["{kubectl}", *arguments])
+"""  # noqa: E501
+# The kubeconfig that gcloud writes has the address of a cluster of Google. This one leads to the test's API server.
+GCLOUD = """#!{python}
+import os, shutil, sys
+if sys.argv[1:4] == ["container", "clusters", "get-credentials"]:
+    shutil.copy("{kubeconfig}", os.environ["KUBECONFIG"])
+    sys.exit(0)
+os.execvp("{program}", ["{program}", *sys.argv[1:]])
+"""
+
+
+@dataclass
+class Cloud:
+    """A project of Google Cloud, and the launcher of a user of it. `folder` has the values files."""
+
+    stub: Stub
+    env: dict[str, str]
+    folder: Path
+
+    def values(self, slices: int = 2, **gke: object) -> Path:
+        """Write values with names of their own, since other tests use the same API server."""
+        file = self.folder / "cluster.yaml"
+        tree = {
+            "gke": {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}, **gke},
+            "flavors": {"gke-tpu": {"accelerator": "v6e", "topology": "4x4"}, "gke-cpu": {"accelerator": "cpu"}},
+            "clusterQueues": {
+                "gke-all": {"quota": {"gke-tpu": {"slices": slices}, "gke-cpu": {"cpu": "12", "memory": "40Gi"}}}
+            },
+            "teams": {"chip-team": {"clusterQueue": "gke-all", "members": {"a@example.com": "User"}}},
+            "priorities": {"low": None, "normal": None, "high": None, "gke-normal": {"value": 5, "description": "x"}},
+            "policies": {"runs": False, "tokens": False},
+        }
+        file.write_text(dumps(tree), encoding="utf-8")
+        return file
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "launcher", "cluster", *arguments]
+        return subprocess.Popen(
+            command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `launcher cluster …`; return the exit code, stdout and stderr."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def steps(self, file: Path) -> list[str]:
+        """Return the steps that the plan has left, and the differences that it cannot change."""
+        code, out, err = self("plan", "-f", str(file), "-o", "json")
+        assert out, err
+        plan = json.loads(out)
+        assert code == bool(plan["conflicts"])
+        return [step["resource"] for step in plan["steps"]] + plan["conflicts"]
+
+
+def _kueue(api: Api, stop: threading.Event) -> None:
+    """Report the queues as active, as Kueue does, which is not available here."""
+    entry = {"type": "Active", "status": "True", "reason": "Ready", "message": "Can admit new workloads"}
+    entry["lastTransitionTime"] = "2026-11-01T00:00:00Z"
+    queues = ("clusterqueues/gke-all", "namespaces/chip-team/localqueues/chip-team")
+    while not stop.wait(0.2):
+        for path in (f"/apis/kueue.x-k8s.io/v1beta2/{queue}" for queue in queues):
+            found = api.find(path)
+            if found is not None and "conditions" not in found.get("status", {}):
+                api.merge(f"{path}/status", {"status": {"conditions": [entry]}})
+
+
+@pytest.fixture
+def cloud(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cloud]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+    kubectl = tool("kubectl")
+    with Stub(World(project="demo-project")) as stub:
+        env = harness.environment(stub, home, programs / "gcloud")
+        admin = control_plane.kubeconfig_for("admin", ["system:masters"], context=CONTEXT)
+        program = "gcloud" if harness.has_gcloud() else str(harness.STANDIN)
+        for name, text in (
+            ("kubectl", KUBECTL.format(python=sys.executable, kubectl=kubectl)),
+            (
+                "gcloud",
+                GCLOUD.format(python=sys.executable, kubeconfig=admin, program=shutil.which(program) or program),
+            ),
+        ):
+            (programs / name).write_text(text, encoding="utf-8")
+            (programs / name).chmod(stat.S_IRWXU)
+        stop = threading.Event()
+        kueue = threading.Thread(target=_kueue, args=(control_plane.api, stop))
+        kueue.start()
+        env |= {"PATH": f"{programs}{os.pathsep}{env['PATH']}", "SLIPWAY_HELM": str(tool("helm"))}
+        yield Cloud(stub, env, tmp_path)
+        stop.set()
+        kueue.join()
+        subprocess.run(
+            [sys.executable, "-m", "launcher", "uninstall", "queues", "-n", "slipway", "--yes", "--context", CONTEXT],
+            env=env | {"KUBECONFIG": str(admin)},
+            check=False,
+            capture_output=True,
+        )
+        subprocess.run(
+            [
+                str(kubectl),
+                "delete",
+                "namespace",
+                "kueue-system",
+                "jobset-system",
+                "slipway",
+                "chip-team",
+                "--wait=false",
+            ],
+            env=env | {"KUBECONFIG": str(admin)},
+            check=False,
+            capture_output=True,
+        )
+
+
+def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
+    file = str(cloud.values())
+    code, out, err = cloud("plan", "-f", file)
+    assert code == 0, err
+    assert "+  cluster slipway" in out
+    assert "If all slices run: $86.40 per hour." in out
+    assert cloud.stub.changes() == []
+
+    refused = cloud("up", "-f", file)
+    assert (refused[0], cloud.stub.changes()) == (1, [])
+    assert "To confirm it: --yes." in refused[2]
+    code, out, err = cloud("up", "-f", file, "--yes")
+    assert code == 0, err
+    assert cloud.steps(Path(file)) == []
+    code, out, err = cloud("status", "-f", file)
+    assert code == 0, out
+    assert "gke-tpu-2     RUNNING  ct6e-standard-4t  0 to 4" in out
+
+    # Fewer slices, one that always runs: a pool is deleted, another has nodes.
+    smaller = cloud.values(1, pools={"gke-tpu": {"minSlices": 1}})
+    assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "node pool gke-tpu-2", "queues"]
+    code, out, err = cloud("up", "-f", str(smaller), "--yes")
+    assert code == 0, err
+    assert cloud.steps(smaller) == []
+
+    code, out, err = cloud("down", "-f", str(smaller), "--yes")
+    assert code == 0, err
+    assert "Kept: the bucket demo-bucket with its checkpoints" in err
+    code, out, err = cloud("down", "-f", str(smaller), "--delete-bucket", "--yes")
+    assert code == 0, err
+    code, out, err = cloud("down", "-f", str(smaller), "--delete-bucket", "--yes")
+    assert (code, err) == (0, "There is nothing to delete.\n")
+
+
+def test_up_that_is_killed_after_every_step_converges(cloud: Cloud) -> None:
+    file = cloud.values(1)
+    kills = 0
+    while True:
+        process = cloud.start("up", "-f", str(file), "--yes")
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "] Done in" in line:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.communicate()
+        if not any("] Done in" in line for line in lines):
+            assert process.returncode == 0, lines
+            break
+        kills += 1
+        assert kills < 40
+    assert kills > 12
+    assert cloud.steps(file) == []
+
+
+def test_what_google_refuses_is_an_error_with_the_command(cloud: Cloud) -> None:
+    file = str(cloud.values(location="us-east5-a"))
+    code, out, _ = cloud("plan", "-f", file)  # the project's APIs are not enabled yet, so the zone is not checked
+    assert code == 0
+    code, _, err = cloud("up", "-f", file, "--yes")
+    assert code == 1
+    assert "The command was: gcloud container node-pools create gke-tpu-1" in err
+    code, out, _ = cloud("plan", "-f", file)
+    assert code == 1
+    assert "! flavors.gke-tpu: the zone us-east5-a has no machine type ct6e-standard-4t" in out
+
+
+def test_a_foreign_cluster_is_not_deleted(cloud: Cloud) -> None:
+    file = str(cloud.values())
+    assert cloud("up", "-f", file, "--yes")[0] == 0
+    cloud.stub.gke.clusters["us-east5-b", "slipway"]["resourceLabels"] = {"team": "other"}
+    code, _, err = cloud("down", "-f", file, "--yes")
+    assert code == 0
+    assert "Kept: the cluster slipway was not made by Slipway for the cluster slipway." in err
+    assert "slipway  RUNNING" in cloud("status", "-f", file)[1]

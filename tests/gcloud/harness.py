@@ -1,0 +1,59 @@
+"""Runs gcloud, or its stand-in, in front of a stub, and records the requests of a command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.gcloud.stub import Request, Stub
+from tests.gcloud.world import World
+
+STANDIN = Path(__file__).with_name("standin.py")
+APIS = (
+    *("CONTAINER", "SERVICEUSAGE", "COMPUTE", "STORAGE"),
+    *("ARTIFACTREGISTRY", "IAM", "CLOUDRESOURCEMANAGER"),
+)
+
+
+def has_gcloud() -> bool:
+    """Whether the real gcloud is installed."""
+    return shutil.which("gcloud") is not None
+
+
+def environment(stub: Stub, folder: Path, program: str | Path = STANDIN) -> dict[str, str]:
+    """The variables for a launcher, or a gcloud, that talks to `stub` without a login.
+
+    folder: an empty folder for its home, its configuration and its kubeconfig. program: the gcloud that the launcher
+    starts: the stand-in, or "gcloud" for the real one.
+    """
+    return {
+        **os.environ,
+        **{"SLIPWAY_GCLOUD": str(program), "HOME": str(folder), "KUBECONFIG": str(folder / "kubeconfig")},
+        "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_CORE_DISABLE_FILE_LOGGING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
+        **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api}": stub.url for api in APIS},
+    }
+
+
+def run(argv: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the gcloud of `variables` with `argv`. It ends after 120 s at the latest (subprocess.TimeoutExpired)."""
+    command = [variables["SLIPWAY_GCLOUD"], *argv]
+    return subprocess.run(
+        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def record(argv: list[str], program: str | Path = "gcloud") -> tuple[list[Request], str]:
+    """The changing requests of one command alone, and its last line of errors if it was refused, or else ""."""
+    with tempfile.TemporaryDirectory() as folder, Stub(World(permissive=True)) as stub:
+        ended = run(argv, environment(stub, Path(folder), program))
+        refusal = "" if ended.returncode == 0 else next(line for line in ended.stderr.splitlines() if "ERROR" in line)
+        return stub.changes(), refusal
