@@ -249,6 +249,7 @@ def _standard(plan: Plan) -> dict[str, Any]:
         "lifecycle": {"ignore_changes": ["initial_node_count", "node_config"]},
         "workload_identity_config": {"workload_pool": f"{plan.project}.svc.id.goog"},
         "datapath_provider": "ADVANCED_DATAPATH",  # enforces the NetworkPolicies of charts/queues
+        "network_policy": {"enabled": False},  # this is Calico, which Dataplane V2 replaces
         "enable_shielded_nodes": True,
         "monitoring_config": {"managed_prometheus": {"enabled": True}},
         "cluster_autoscaling": _autoscaling(plan),
