@@ -105,8 +105,12 @@ def _shape(pod: dict[str, Any]) -> Any:
     return shape
 
 
-def _checkov(folder: Path) -> Iterator[Finding]:
-    command = [str(python_tool("checkov")), "--directory", str(folder), "--framework", "kubernetes", "--output", "json"]
+def checkov(folder: Path, framework: str) -> list[dict[str, Any]]:
+    """Return the checks of a framework of checkov (kubernetes, terraform_json) that the files in a folder fail.
+
+    Raises RuntimeError if checkov cannot read a file, or checks nothing.
+    """
+    command = [str(python_tool("checkov")), "--directory", str(folder), "--framework", framework, "--output", "json"]
     options = ["--quiet", "--compact", "--skip-download", "--soft-fail"]
     # checkov must not read the user's settings or call its platform.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("BC_", "PRISMA_", "CKV_"))}
@@ -114,9 +118,14 @@ def _checkov(folder: Path) -> Iterator[Finding]:
     if done.returncode != 0:
         raise RuntimeError(f"checkov failed:\n{done.stderr.strip()}")
     report = json.loads(done.stdout)
-    if report["summary"]["parsing_errors"]:
+    if "results" not in report or report["summary"]["parsing_errors"]:
         raise RuntimeError("checkov cannot read what it is to scan.")
-    for failed in report["results"]["failed_checks"]:
+    failed: list[dict[str, Any]] = report["results"]["failed_checks"]
+    return failed
+
+
+def _checkov(folder: Path) -> Iterator[Finding]:
+    for failed in checkov(folder, "kubernetes"):
         kind, *_, name = failed["resource"].split(".")
         yield Finding("checkov", failed["check_id"], f"{kind}/{name}", failed["check_name"])
 
