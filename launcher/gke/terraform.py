@@ -308,17 +308,10 @@ def _pool(plan: Plan, pool: Pool) -> dict[str, Any]:
         "name": pool.name,
         "cluster": Expression(f"${{{_CLUSTER}.name}}"),
         "location": plan.location,
-        "initial_node_count": pool.min_nodes,
-        "autoscaling": {
-            "total_min_node_count": pool.min_nodes,
-            "total_max_node_count": pool.max_nodes,
-            "location_policy": "BALANCED" if pool.kind == "cpu" else "ANY",
-        },
+        **_size(pool),
         # A cluster with a release channel needs auto_upgrade.
         "management": {"auto_repair": not flex, "auto_upgrade": True},
         "node_config": _pool_config(plan, pool),
-        # The provider replaces a pool whose initial_node_count changes. The autoscaler uses the bounds only.
-        "lifecycle": {"ignore_changes": ["initial_node_count"]},
     }
     if plan.zone and plan.zone != plan.location:
         found["node_locations"] = [plan.zone]
@@ -329,6 +322,23 @@ def _pool(plan: Plan, pool: Pool) -> dict[str, Any]:
     if pool.queued:
         found["queued_provisioning"] = {"enabled": True}
     return found
+
+
+def _size(pool: Pool) -> dict[str, Any]:
+    """Return the number of nodes and the autoscaling of a pool; see commands.scaling."""
+    if pool.whole_slice and pool.min_slices:
+        return {"node_count": pool.min_nodes}
+    total = "" if pool.whole_slice else "total_"
+    return {
+        "initial_node_count": pool.min_nodes,
+        "autoscaling": {
+            f"{total}min_node_count": pool.min_nodes,
+            f"{total}max_node_count": pool.max_nodes,
+            "location_policy": "BALANCED" if pool.kind == "cpu" else "ANY",
+        },
+        # The provider replaces a pool whose initial_node_count changes. The autoscaler uses the bounds only.
+        "lifecycle": {"ignore_changes": ["initial_node_count"]},
+    }
 
 
 def _pool_config(plan: Plan, pool: Pool) -> dict[str, Any]:

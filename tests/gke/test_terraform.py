@@ -65,6 +65,7 @@ def _bad(path: str, value: Any) -> Tree:
 
 CLUSTER = "google_container_cluster.cluster"
 POOL = "google_container_node_pool.pool-v6e-4x4-1"
+THIRD = POOL.replace("-1", "-3")  # has autoscaling
 BUCKET = "google_storage_bucket.bucket"
 
 
@@ -85,7 +86,7 @@ BUCKET = "google_storage_bucket.bucket"
         (f"{BUCKET}.location", None, f"{BUCKET}.location: missing"),
         (f"{POOL}.placement_policy.type", None, f"{POOL}.placement_policy.type: missing"),
         (f"{CLUSTER}.master_auth", {}, f"{CLUSTER}.master_auth.client_certificate_config: missing"),
-        (f"{POOL}.lifecycle.ignore_changes", ["nodes"], f"{POOL}.lifecycle: unknown nodes"),
+        (f"{THIRD}.lifecycle.ignore_changes", ["nodes"], f"{THIRD}.lifecycle: unknown nodes"),
         (f"{POOL}.cluster", "${google_container_cluster.c.name}", "google_container_cluster.c.name is not declared"),
         (f"{POOL}.cluster", f"${{{CLUSTER}.title}}", f"{CLUSTER}.title is not an attribute"),
         (f"{POOL}.cluster", "${var.cluster}", "var.cluster is not declared"),
@@ -197,6 +198,8 @@ POOL_FLAGS: dict[str, list[tuple[str, Callable[[str], Any]]]] = {
     "accelerator": [("node_config.guest_accelerator", _accelerator)],
     "num-nodes": [("initial_node_count", int)],
     "enable-autoscaling": [],
+    "min-nodes": [("autoscaling.min_node_count", int)],
+    "max-nodes": [("autoscaling.max_node_count", int)],
     "total-min-nodes": [("autoscaling.total_min_node_count", int)],
     "total-max-nodes": [("autoscaling.total_max_node_count", int)],
     "location-policy": [("autoscaling.location_policy", str)],
@@ -233,6 +236,8 @@ def expected_pool(plan: Plan, pool: Pool) -> Tree:
     for flag, text in flags(commands.create_pool(plan, pool)).items():
         for path, convert in POOL_FLAGS[flag]:
             put(found, path, convert(text))
+    if "autoscaling" not in found:
+        found["node_count"] = found.pop("initial_node_count")
     found["management"] = {**MANAGED, **found.get("management", {})}
     put(found, "node_config.oauth_scopes", SCOPES)
     return found

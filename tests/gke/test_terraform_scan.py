@@ -13,8 +13,8 @@ from launcher.gke import terraform
 from tests.charts.scan import Accepted, Finding, checkov
 from tests.gke.clusters import FILES, plan_of
 
-ADDRESSES = "the user sets cluster.network.authorized; by default, a new cluster can be reached from any machine"
-NODES = "the user sets cluster.network.privateNodes; these nodes then need Cloud NAT, which the plan does not create"
+ADDRESSES = "the user sets gke.network.authorized; by default, a new cluster can be reached from any machine"
+NODES = "the user sets gke.network.privateNodes; these nodes then need Cloud NAT, which the plan does not create"
 CALICO = "Autopilot always uses Dataplane V2, which enforces NetworkPolicies, and rejects the key"
 FLOWS = "flow logs of the subnetwork, which is the user's, are billed by the traffic, and a training has much of it"
 GROUPS = "the domain of gke-security-groups is the organization's; the values have no key for it"
@@ -27,7 +27,7 @@ SOFT_DELETE = "trainings replace checkpoints, and each version would be billed; 
 KEY = "Google encrypts the images; the values have no key of the user's own"
 
 ACCEPTED = [
-    Accepted("checkov", "CKV_GCP_9", "every/pool-*-flex", REPAIR),
+    Accepted("checkov", "CKV_GCP_9", "every/pool-*-flex*", REPAIR),
     Accepted("checkov", "CKV_GCP_12", "autopilot/cluster", CALICO),
     Accepted("checkov", "CKV_GCP_20", "[!e]*/cluster", ADDRESSES),
     Accepted("checkov", "CKV_GCP_25", "[!e]*/cluster", NODES),
