@@ -17,13 +17,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.config.values.files import dumps
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
-from tests.gcloud import harness
+from tests.gcloud import commands, harness
 from tests.gcloud.stub import Stub
 from tests.gcloud.world import World
 from tests.tools.go_tools import tool
@@ -66,20 +67,10 @@ class Cloud:
     env: dict[str, str]
     folder: Path
 
-    def values(self, slices: int = 2, **gke: object) -> Path:
-        """Write values with names of their own, since other tests use the same API server."""
+    def values(self, **changed: Any) -> Path:
+        """Write the values of tests/gcloud/commands.py, whose commands are recorded."""
         file = self.folder / "cluster.yaml"
-        tree = {
-            "gke": {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}, **gke},
-            "flavors": {"gke-tpu": {"accelerator": "v6e", "topology": "4x4"}, "gke-cpu": {"accelerator": "cpu"}},
-            "clusterQueues": {
-                "gke-all": {"quota": {"gke-tpu": {"slices": slices}, "gke-cpu": {"cpu": "12", "memory": "40Gi"}}}
-            },
-            "teams": {"chip-team": {"clusterQueue": "gke-all", "members": {"a@example.com": "User"}}},
-            "priorities": {"low": None, "normal": None, "high": None, "gke-normal": {"value": 5, "description": "x"}},
-            "policies": {"runs": False, "tokens": False},
-        }
-        file.write_text(dumps(tree), encoding="utf-8")
+        file.write_text(dumps(commands.values(**changed)), encoding="utf-8")
         return file
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -100,7 +91,7 @@ class Cloud:
         assert out, err
         plan = json.loads(out)
         assert code == bool(plan["conflicts"])
-        return [step["resource"] for step in plan["steps"]] + plan["conflicts"]
+        return [*(str(step["resource"]) for step in plan["steps"]), *map(str, plan["conflicts"])]
 
 
 def _kueue(api: Api, stop: threading.Event) -> None:
@@ -184,7 +175,7 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
     assert "gke-tpu-2     RUNNING  ct6e-standard-4t  0 to 4" in out
 
     # Fewer slices, one that always runs: a pool is deleted, another has nodes.
-    smaller = cloud.values(1, pools={"gke-tpu": {"minSlices": 1}})
+    smaller = cloud.values(**commands.SMALLER)
     assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "node pool gke-tpu-2", "queues"]
     code, out, err = cloud("up", "-f", str(smaller), "--yes")
     assert code == 0, err
@@ -200,7 +191,7 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
 
 
 def test_up_that_is_killed_after_every_step_converges(cloud: Cloud) -> None:
-    file = cloud.values(1)
+    file = cloud.values(slices=1)
     kills = 0
     while True:
         process = cloud.start("up", "-f", str(file), "--yes")

@@ -351,6 +351,11 @@ class Gke:
             **{"network": "default", "subnetwork": "default", "releaseChannel": {"channel": "REGULAR"}},
             **cluster,
             **{"status": "PROVISIONING", "location": at.location, "zone": at.location, "locations": zones},
+            # GKE adds the DNS endpoint. gcloud requires it if the values restrict the addresses of the control plane.
+            "controlPlaneEndpointsConfig": {
+                **cluster.get("controlPlaneEndpointsConfig", {}),
+                "dnsEndpointConfig": {"endpoint": "gke-0.us-east5.gke.goog"},
+            },
             **{"endpoint": self.world.endpoint, "masterAuth": {"clusterCaCertificate": "c3R1Yg=="}},
             **{"currentMasterVersion": version, "currentNodeVersion": version, "initialClusterVersion": version},
             "currentNodeCount": sum(pool.get("initialNodeCount", 0) * len(pool["locations"]) for pool in pools),

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.gcloud.stub import Request, Stub
@@ -51,9 +52,18 @@ def run(argv: list[str], variables: dict[str, str]) -> subprocess.CompletedProce
     )
 
 
-def record(argv: list[str], program: str | Path = "gcloud") -> tuple[list[Request], str]:
-    """The changing requests of one command alone, and its last line of errors if it was refused, or else ""."""
-    with tempfile.TemporaryDirectory() as folder, Stub(World(permissive=True)) as stub:
+def record(
+    argv: list[str],
+    program: str | Path = "gcloud",
+    prepare: Callable[[Stub], object] = lambda _: None,
+    project: str = "demo",
+) -> tuple[list[Request], str]:
+    """The changing requests of one command alone, and its last line of errors if it was refused, or else "".
+
+    prepare: makes what the command looks up before it sends a change.
+    """
+    with tempfile.TemporaryDirectory() as folder, Stub(World(project=project, permissive=True)) as stub:
+        prepare(stub)
         ended = run(argv, environment(stub, Path(folder), program))
         refusal = "" if ended.returncode == 0 else next(line for line in ended.stderr.splitlines() if "ERROR" in line)
         return stub.changes(), refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -103,6 +104,16 @@ def test_the_check_rejects_what_terraform_rejects(path: str, value: Any, problem
 def test_terraform_does_not_evaluate_text_of_the_values() -> None:
     networks = declared("every")["resource"]["google_container_cluster"]["cluster"]["master_authorized_networks_config"]
     assert [block["display_name"] for block in networks["cidr_blocks"]] == ["office", "$${vpn}"]
+
+
+def test_an_account_of_nodes_and_of_a_team_is_declared_once() -> None:
+    plan = plan_of("small")
+    values = {**plan.values, "nodeServiceAccount": {"name": "research", "create": True}}
+    document = json.loads(json.dumps(terraform.document(dataclasses.replace(plan, values=values))))
+    assert document["resource"]["google_service_account"].keys() == {"nodes", "product"}
+    roles = document["resource"]["google_storage_bucket_iam_member"]
+    assert roles["research"]["member"] == "${google_service_account.nodes.member}"
+    assert problems(document) == []
 
 
 def test_a_cluster_is_protected_from_deletion() -> None:

@@ -15,20 +15,22 @@ from tests.gke.clusters import FILES, plan_of
 
 ADDRESSES = "the user sets gke.network.authorized; by default, a new cluster can be reached from any machine"
 NODES = "the user sets gke.network.privateNodes; these nodes then need Cloud NAT, which the plan does not create"
-CALICO = "Autopilot always uses Dataplane V2, which enforces NetworkPolicies, and rejects the key"
+DATAPLANE = (
+    "Autopilot always has Dataplane V2, which enforces NetworkPolicies; the provider rejects network_policy there"
+)
 FLOWS = "flow logs of the subnetwork, which is the user's, are billed by the traffic, and a training has much of it"
 GROUPS = "the domain of gke-security-groups is the organization's; the values have no key for it"
 IMAGES = "the policy of Binary Authorization belongs to the project; runs use images of the teams' own builds"
 METADATA = "nodes of Autopilot always have the metadata server of GKE, and the cluster has no node_config"
-REPAIR = "GKE rejects flex-start nodes with repair: they are deleted at the end of the run"
-ACCESS_LOG = "the user turns on audit logs of data access for the project; GCS access logs need a bucket of their own"
+REPAIR = "as with gcloud, flex-start nodes are not repaired: GKE deletes them at the end of their time"
+ACCESS_LOG = "access logs need a bucket of their own; audit logs of data access, which a project can have, replace them"
 VERSIONS = "buckets with a hierarchical namespace have no versions; soft delete restores deleted objects"
 SOFT_DELETE = "trainings replace checkpoints, and each version would be billed; the values decide on soft delete"
 KEY = "Google encrypts the images; the values have no key of the user's own"
 
 ACCEPTED = [
     Accepted("checkov", "CKV_GCP_9", "every/pool-*-flex*", REPAIR),
-    Accepted("checkov", "CKV_GCP_12", "autopilot/cluster", CALICO),
+    Accepted("checkov", "CKV_GCP_12", "autopilot/cluster", DATAPLANE),
     Accepted("checkov", "CKV_GCP_20", "[!e]*/cluster", ADDRESSES),
     Accepted("checkov", "CKV_GCP_25", "[!e]*/cluster", NODES),
     Accepted("checkov", "CKV_GCP_61", "*/cluster", FLOWS),

@@ -1,0 +1,85 @@
+"""The plans whose gcloud commands are recorded: those of the tests, the presets, and each kind of pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from launcher import api
+from launcher.config.values.files import dumps
+from launcher.gke import commands, steps
+from launcher.gke.actual import Actual
+from launcher.gke.commands import PROJECT_NUMBER, Command
+from launcher.gke.plan import MANAGED_LABEL, Plan
+from tests.gke.clusters import FILES, plan_of
+
+PRESETS = (
+    ["clusters/gke/v6e-standard"],
+    ["clusters/gke/v6e-autopilot"],
+    ["clusters/gke/multislice-v5e", "queues/multislice-v5e"],
+)
+NUMBER = "123456789012"
+"""The number of the stub's project."""
+
+
+def values(slices: int = 2, **gke: object) -> dict[str, Any]:
+    """Return the values of tests/cluster/test_gke.py. Its names are not those of other tests with the same API server."""
+    return {
+        "gke": {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}, **gke},
+        "flavors": {"gke-tpu": {"accelerator": "v6e", "topology": "4x4"}, "gke-cpu": {"accelerator": "cpu"}},
+        "clusterQueues": {
+            "gke-all": {"quota": {"gke-tpu": {"slices": slices}, "gke-cpu": {"cpu": "12", "memory": "40Gi"}}}
+        },
+        "teams": {"chip-team": {"clusterQueue": "gke-all", "members": {"a@example.com": "User"}}},
+        "priorities": {"low": None, "normal": None, "high": None, "gke-normal": {"value": 5, "description": "x"}},
+        "policies": {"runs": False, "tokens": False},
+    }
+
+
+SMALLER: dict[str, Any] = {"slices": 1, "pools": {"gke-tpu": {"minSlices": 1}}}
+"""One slice, which always runs."""
+TESTED: tuple[dict[str, Any], ...] = ({}, {"slices": 1}, SMALLER, {"location": "us-east5-a"})
+
+
+def plans() -> Iterator[Plan]:
+    with TemporaryDirectory() as folder:
+        for number, changed in enumerate(TESTED):
+            file = Path(folder) / f"{number}.yaml"
+            file.write_text(dumps(values(**changed)), encoding="utf-8")
+            yield api.plan_cluster([str(file)])
+    for names in PRESETS:
+        yield api.plan_cluster(names, ["gke.project=demo-project"])
+    yield from map(plan_of, FILES)
+
+
+def arguments() -> list[list[str]]:
+    """Return the arguments of each command that changes something, without --quiet, sorted."""
+    found = set()
+    for plan in plans():
+        for command in _of(plan):
+            if command.program == "gcloud":
+                given = [each.replace(PROJECT_NUMBER, NUMBER) for each in command.arguments if each != "--quiet"]
+                found.add(tuple(given))
+    return sorted(map(list, found))
+
+
+def _of(plan: Plan) -> Iterator[Command]:
+    yield from (step.command for step in steps.all_steps(plan))
+    for pool in plan.pools:
+        yield commands.scale_pool(plan, pool)
+        yield commands.delete_pool(plan, pool.name)
+        if pool.min_slices:
+            yield commands.resize_pool(plan, pool)
+    labels = {"labels": {MANAGED_LABEL: plan.name}}
+    ours = {"description": f"{commands.DESCRIPTION}{plan.name}."}
+    there = Actual(
+        NUMBER,
+        project_roles=frozenset({(f"serviceAccount:{plan.node_account}", commands.NODE_ROLE)}),
+        cluster={"resourceLabels": labels["labels"]},
+        bucket=labels,
+        registry=labels,
+        accounts={plan.node_account: ours, **dict.fromkeys(plan.google_accounts, ours)},
+    )
+    yield from (step.command for step in steps.removal(plan, there, bucket=True).steps)

@@ -1,0 +1,51 @@
+"""Record the requests of gcloud: `python -m tests.gcloud.record` writes recorded.json, for machines without gcloud.
+
+Each command runs alone, in front of a new stub that refuses nothing but unknown fields.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.gcloud import commands, harness
+from tests.gcloud.gke import Place
+from tests.gcloud.stub import Stub
+
+FILE = Path(__file__).with_name("recorded.json")
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Run each command with the real gcloud, two at a time. Returns its arguments and its changing requests."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(_one, commands.arguments()))
+
+
+def _one(arguments: list[str]) -> dict[str, Any]:
+    given = dict(each.removeprefix("--").split("=", 1) for each in arguments if each.startswith("--") and "=" in each)
+
+    def prepare(stub: Stub) -> None:
+        """Make what gcloud looks up first: the pool whose size changes, the role that is removed."""
+        if "node-pool" in given:
+            stub.gke.get_pool(Place("v1", given["project"], given["location"], arguments[3], given["node-pool"]))
+
+        if arguments[1] == "remove-iam-policy-binding":  # gcloud refuses to remove what is not there
+            stub.policies.set("project", {"bindings": [{"role": given["role"], "members": [given["member"]]}]})
+
+    requests, refusal = harness.record([*arguments, "--quiet"], prepare=prepare, project=given.get("project", "demo"))
+    if refusal:
+        raise SystemExit(f"gcloud {' '.join(arguments)}: {refusal}")
+    sent = [{"method": each.method, "path": each.path, "body": each.body} for each in requests]
+    return {"arguments": arguments, "requests": sent}
+
+
+def text(entries: list[dict[str, Any]]) -> str:
+    """Format the recordings, a command per line, so that a changed command is a changed line."""
+    lines = ",\n".join(json.dumps(entry, sort_keys=True) for entry in entries)
+    return f"[\n{lines}\n]\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(recorded()), encoding="utf-8")
