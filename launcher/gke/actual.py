@@ -1,4 +1,4 @@
-"""What exists in Google Cloud of the resources that a plan names."""
+"""Read the resources of a plan that exist in Google Cloud."""
 
 from __future__ import annotations
 

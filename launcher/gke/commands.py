@@ -154,6 +154,7 @@ def _auto_provisioning(plan: Plan) -> Iterator[str]:
         return
     limits = plan.values["autoProvisioning"]
     yield "--enable-autoprovisioning"
+    yield f"--autoprovisioning-service-account={plan.node_account}"
     yield f"--max-cpu={limits['maxCpu']}"
     yield f"--max-memory={limits['maxMemoryGiB']}"
     for accelerator, count in sorted(plan.limits.items()):

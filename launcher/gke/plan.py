@@ -85,7 +85,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster consists of; `values` are the effective values under `gke`."""
+    """The resources of a cluster; `values` are the effective values under `gke`."""
 
     values: Mapping[str, Any]
     queues: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What Google Cloud would refuse, or would answer only after minutes, found in the values. Makes no request."""
+"""Find in the values what Google Cloud would refuse, some of it only after minutes. Makes no request."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def conflicts(plan: Plan, actual: Actual) -> list[str]:
 
 @dataclass(frozen=True)
 class Inside:
-    """What the cluster has.
+    """The state inside the cluster.
 
     `controllers` are the versions by name. `queues` is what an install of the queues would change, or "".
     """
@@ -298,7 +298,7 @@ def _storage(plan: Plan, actual: Actual) -> Iterator[Step]:
 
 @dataclass(frozen=True)
 class Removal:
-    """What `down` deletes, and a sentence for each resource that it keeps."""
+    """The steps of `down`, and a sentence for each resource that it keeps."""
 
     steps: Sequence[Step]
     kept: Sequence[str]

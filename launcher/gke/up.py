@@ -33,7 +33,7 @@ _BUSY = ("PROVISIONING", "RECONCILING", "STOPPING")
 
 @dataclass(frozen=True)
 class Changes:
-    """What `up` would do: the steps in Google Cloud, those inside the cluster, and what it cannot change."""
+    """The effect of `up`: the steps in Google Cloud, those inside the cluster, and what it cannot change."""
 
     actual: Actual
     outside: Sequence[Step]
@@ -172,9 +172,11 @@ def run_step(step: Step, project_number: str) -> None:
         return  # an interrupted `up` has created it in the meantime
     if step.action == steps.DELETE and _is_gone(text):
         return
+    hints = [line.removeprefix("Hint: ") for line in done.stderr.splitlines() if line.startswith("Hint: ")]
     raise GoogleError(
         f"{step.what}: {text}",
-        f"The command was: {shell_words(command)}\nThe steps before it are done. Correct the cause, and run it again.",
+        "".join(f"{hint}\n" for hint in hints)
+        + f"The command was: {shell_words(command)}\nThe steps before it are done. Correct it, and run this again.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The values of a cluster: the key `gke`, and beside it the values of charts/queues."""
+"""The values of a cluster: the key `gke`, and the values of charts/queues."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NUMBER = "123456789012"
 
 
 def values(slices: int = 2, **gke: object) -> dict[str, Any]:
-    """Return the values of tests/cluster/test_gke.py. Its names are not those of other tests with the same API server."""
+    """Return the values of tests/cluster/test_gke.py. Other tests with the same API server have other names."""
     return {
         "gke": {"project": "demo-project", "location": "us-east5-b", "bucket": {"name": "demo-bucket"}, **gke},
         "flavors": {"gke-tpu": {"accelerator": "v6e", "topology": "4x4"}, "gke-cpu": {"accelerator": "cpu"}},

@@ -36,7 +36,7 @@ NOT_FIELDS = {"name", "projectId", "zone", "clusterId", "nodePoolId", "etag", "n
 
 
 class Place(NamedTuple):
-    """What the path of a request names. `version` is that of the API."""
+    """The names in the path of a request. `version` is that of the API."""
 
     version: str
     project: str
@@ -236,13 +236,13 @@ class Gke:
 
     def _operation(self, at: Place, kind: str, target: Object, finish: Callable[[], Any] = lambda: None) -> Object:
         name = f"operation-{len(self.operations) + 1}"
-        operation = {
+        operation: Object = {
             **{"name": name, "operationType": kind, "status": "RUNNING", "location": at.location, "zone": at.location},
             **{"startTime": CREATED, "targetLink": _link(str(at)), "selfLink": _link(f"{at}/operations/{name}")},
         }
         self.operations[name] = operation
         if self.break_next:
-            error = {"code": 8, "message": self.break_next}
+            error: Object = {"code": 8, "message": self.break_next}
             finish = partial(target.update, status="ERROR", conditions=[{"code": "GCE_STOCKOUT", **error}])
             operation["error"] = error
             self.break_next = ""
@@ -399,7 +399,7 @@ def _check_slice(machine_type: str, topology: str, count: int, autoscaling: Obje
         raise invalid(f'TPU topology "{topology}" is not a multiple of the {per_machine} chips of "{machine_type}".')
     if machines == 1:
         return
-    sizes = [("Node count", count, (0, machines))]
+    sizes: list[tuple[str, int, tuple[int, ...]]] = [("Node count", count, (0, machines))]
     if autoscaling.get("enabled"):
         sizes.append(("Maximum node count", autoscaling.get("maxNodeCount", 0), (machines,)))
         sizes.append(("Minimum node count", autoscaling.get("minNodeCount", 0), (0,)))

@@ -1,4 +1,4 @@
-"""The parts of the stub beside GKE: policies, service accounts, enabled APIs, buckets, Docker repositories, Compute."""
+"""The parts of the stub other than GKE: policies, service accounts, enabled APIs, buckets, Docker repositories, Compute."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Repositories:
 
 
 class Compute:
-    """What Compute tells about the project. Nothing is created here."""
+    """The answers of Compute about the project. Nothing is created here."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -226,7 +226,7 @@ class Compute:
         return {"kind": "compute#region", "name": name, "status": "UP", "quotas": quotas, "zones": links}
 
     def machine_type(self, zone: str, name: str) -> Object:
-        found = [each for each in self.machine_types(zone)["items"] if each["name"] == name]
+        found: list[Object] = [each for each in self.machine_types(zone)["items"] if each["name"] == name]
         if not found:
             raise not_found(f"The resource 'projects/{self.world.project}/zones/{zone}/machineTypes/{name}'")
         return found[0]

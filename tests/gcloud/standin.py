@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stand-in for gcloud where it is not installed: it sends the requests that the real one was recorded to send.
+"""A stand-in for gcloud if it is not installed: it sends the requests that the real one was recorded to send.
 
 It knows only the commands in recorded.json. Changes of an IAM policy read the policy first, as gcloud does.
 """

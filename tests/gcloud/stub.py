@@ -327,7 +327,7 @@ def _batch(stub: Stub, kind: str, raw: bytes) -> str:
     whole = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + raw, policy=email.policy.HTTP)
     answers = []
     for part in whole.iter_parts():
-        first, _, rest = part.get_payload().partition("\n")
+        first, _, rest = str(part.get_payload()).partition("\n")
         method, target, _ = first.split()
         sent = rest.replace("\r\n", "\n").partition("\n\n")[2].strip()
         code, answer = stub.answer(method, target, json.loads(sent) if sent else None)

@@ -1,4 +1,4 @@
-"""What a stub of Google's APIs has before the first request, and the errors that its parts raise."""
+"""The state of a stub of Google's APIs before the first request, and the errors that its parts raise."""
 
 from __future__ import annotations
 

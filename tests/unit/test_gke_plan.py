@@ -142,7 +142,9 @@ def test_what_gke_would_refuse_is_reported_with_file_and_line(
 
 
 def test_what_the_chart_of_the_queues_would_refuse_is_reported(plan: Any) -> None:
-    with pytest.raises(CheckFailed, match=r"teams.research.namespace: gke-x is a namespace of the cluster's controllers"):
+    with pytest.raises(
+        CheckFailed, match=r"teams.research.namespace: gke-x is a namespace of the cluster's controllers"
+    ):
         plan(teams={"research": {"namespace": "gke-x"}})
 
 

@@ -44,7 +44,8 @@ COMMAND = {
     "SLIPWAY_CACHE": "the folder of the forecasts (default: `slipway` in the folder of your caches)",
     "XDG_CACHE_HOME": "the folder of your caches (default: `~/.cache`)",
     "SLIPWAY_HELM": "the path of Helm (default: `helm` on the `PATH`)",
-    "SLIPWAY_GCLOUD": "the path of gcloud, for `cluster` (default: `gcloud` on the `PATH`); gcloud's own variables apply, too",
+    "SLIPWAY_GCLOUD": "the path of gcloud, for `cluster` (default: `gcloud` on the `PATH`); gcloud's own "
+    "variables apply, too",
     "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "if it is `true`, `cluster` sends no access token, as gcloud; for tests",
     "SLIPWAY_GRACE_SECONDS": "the seconds that a local run has to write a checkpoint after it receives a signal to "
     "stop; the trainer receives the number, too",

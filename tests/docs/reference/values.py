@@ -26,7 +26,7 @@ The values of [charts/queues](../../charts/queues/README.md), which `launcher in
 
 
 _CLUSTER = """\
-The values of `launcher cluster`: the key `gke`, beside the [values of queues](queues-values.md). In the keys, `NAME`
+The values of `launcher cluster`: the key `gke`, in addition to the [values of queues](queues-values.md). In the keys, `NAME`
 is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
 
 
