@@ -1,4 +1,4 @@
-"""The parts of the stub other than GKE: policies, service accounts, enabled APIs, buckets, Docker repositories, Compute."""
+"""The parts of the stub other than GKE: policies, accounts, enabled APIs, buckets, Docker repositories, Compute."""
 
 from __future__ import annotations
 
