@@ -98,6 +98,7 @@ SLOW = frozenset(
         "tests/cli/test_sweep.py::test_killed_supervisors_do_not_delay_the_other_runs",
         "tests/fuzz/test_fuzz.py::test_random_cases",
         "tests/gke/test_terraform_scan.py",
+        "tests/gcloud/test_recorded.py::test_the_real_gcloud_sends_what_is_recorded",
         "tests/unit/test_client_releases.py",
         # MaxText itself, for each preset and model; they change when MaxText does.
         "tests/unit/test_model_table.py",

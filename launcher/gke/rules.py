@@ -191,6 +191,9 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
             "with a letter."
         )
         yield values.problem("name", path, message)
+    if over.get("secondaryBootDisk") and not values.cluster["imageStreaming"]:
+        message = f"gke.pools.{name}.secondaryBootDisk needs gke.imageStreaming: true."
+        yield values.problem("image-streaming", (*pool, "secondaryBootDisk"), message)
     yield from _durations(name, provisioning, over, values)
     if values.cluster["mode"] == "autopilot" and (kept or over.get("compactPlacement")):
         message = f"gke.pools.{name}: Autopilot has no node pools; remove minSlices and compactPlacement."

@@ -27,6 +27,7 @@ from trainer.ray_driver import scaling_config
 LLAMA = presets_dir() / "tutorials" / "llama3-8b-v6e-16.yaml"
 MULTISLICE = presets_dir() / "tutorials" / "multislice-v5e.yaml"
 RUN_CONFIG = "slipway.dev/run-config"
+EVICTION = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 RENAMED = {
     # theirs: ours, and why a name may differ
@@ -141,6 +142,10 @@ RAY_CLUSTER = [
             "helm.sh/chart": "slipway-ray-cluster",
         },
         "Helm's and Kubernetes' recommended labels.",
+    ),
+    *under(
+        ("spec.headGroupSpec.template", "spec.workerGroupSpecs[slice].template"),
+        [Row(f"metadata.annotations.{EVICTION}", ABSENT, "false", "An evicted pod restarts the training.")],
     ),
     Row("spec.rayVersion", ABSENT, "2.60.0", "KubeRay chooses by it what it starts; theirs is 2.49.1, in the image."),
     Row("spec.authOptions", ABSENT, {"mode": "token"}, "Else whoever reaches the dashboard runs code in the cluster."),
@@ -282,7 +287,7 @@ JOB_SET = [
     Row(
         f"{JOB_POD}.metadata",
         ABSENT,
-        {"labels": {"slipway.dev/run": "NAME"}, "annotations": {RUN_CONFIG: "the run config"}},
+        {"labels": {"slipway.dev/run": "NAME"}, "annotations": {EVICTION: "false", RUN_CONFIG: "the run config"}},
         "A run is one object, and its config travels inside it.",
     ),
     *under((JOB_POD,), [*POD, TOLERATION]),

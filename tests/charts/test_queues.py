@@ -301,6 +301,7 @@ def test_flex_start_brings_its_check(helm: Path, tmp_path: Path) -> None:
     assert one(objects, "ProvisioningRequestConfig", "flex-start")["spec"] == {
         "provisioningClassName": "queued-provisioning.gke.io",
         "managedResources": ["google.com/tpu"],
+        "podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements",
         "podSetUpdates": {
             "nodeSelector": [
                 {

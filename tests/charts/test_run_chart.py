@@ -345,6 +345,16 @@ worker:
         )
 
 
+@pytest.mark.parametrize("kind", ["ray-job", "job-set"])
+def test_the_autoscaler_does_not_move_pods_of_a_run(render: Renderer, kind: str) -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    heads = (True, False) if kind == "ray-job" else (False,)
+    for head in heads:
+        assert pod_of(render(kind), head=head)["metadata"]["annotations"][key] == "false"
+        moved = pod_of(render(kind, "run: {safeToEvict: true}"), head=head)
+        assert key not in moved["metadata"].get("annotations", {})
+
+
 def test_null_removes_a_default(render: Renderer) -> None:
     annotations = pod_of(render("job-set", "storage: {sidecarLimits: {cpu: null}}"))["metadata"]["annotations"]
     assert "gke-gcsfuse/cpu-limit" not in annotations

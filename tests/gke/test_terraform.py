@@ -366,9 +366,9 @@ def expected_cluster(plan: Plan) -> tuple[Tree, Tree | None]:
         limits[chips["type"]] = int(chips["count"])
         cluster["cluster_autoscaling"] |= {
             "resource_limits": [{"resource_type": kind, "maximum": count} for kind, count in limits.items()],
-            # In addition to gcloud: the service account and the shielded nodes of all other pools.
+            # In addition to gcloud: the shielded nodes of all other pools.
             "auto_provisioning_defaults": {
-                "service_account": account,
+                "service_account": given.pop("autoprovisioning-service-account"),
                 "oauth_scopes": SCOPES,
                 "management": MANAGED,
                 "shielded_instance_config": SHIELDED,

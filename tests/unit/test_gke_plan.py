@@ -123,6 +123,7 @@ def test_the_pools_of_a_flavor(
         ({"pools": {"tpu": {"minSlices": 3}}}, {}, "more than the 2 slices"),
         ({"pools": {"tpu": {"maxRunDuration": "1d"}}}, {}, "applies only to flex-start"),
         ({"pools": {"tpu": {"maxRunDuration": "8d"}}}, {"flavors": {"tpu": {"provisioning": "flex-start"}}}, "7 days"),
+        ({"imageStreaming": False, "pools": {"tpu": {"secondaryBootDisk": "x"}}}, {}, "needs gke.imageStreaming: true"),
         ({"naem": "x"}, {}, "unknown key gke.naem; did you mean gke.name?"),
         ({}, {"flavors": {"tpu": {"topology": "4x5"}}}, '"4x5" is not a topology of v6e'),
         ({}, {"flavors": {"tpu": {"provisioning": "reservation"}}}, "provisioning: reservation needs its name"),

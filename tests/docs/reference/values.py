@@ -26,8 +26,8 @@ The values of [charts/queues](../../charts/queues/README.md), which `launcher in
 
 
 _CLUSTER = """\
-The values of `launcher cluster`: the key `gke`, in addition to the [values of queues](queues-values.md). In the keys, `NAME`
-is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
+The values of `launcher cluster`: the key `gke`, in addition to the [values of queues](queues-values.md). In the keys,
+`NAME` is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
 
 
 def cluster() -> str:

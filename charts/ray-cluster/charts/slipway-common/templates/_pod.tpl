@@ -19,6 +19,7 @@ token        whether the token of the service account is mounted
 {{- $user := $values.security.runAsUser | int64 }}
 {{- if and .head (eq $user 0) }}{{ $user = 1000 }}{{ end }}
 {{- $annotations := mergeOverwrite (include "common.pod.storageAnnotations" $values.storage | fromJson) .annotations -}}
+{{- if not $values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
 metadata:
   {{- with .labels }}
   labels:
