@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -61,6 +62,10 @@ _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
 _RACES = 20
+# The annotations with the values of a run's training, in JSON.
+_CONFIGS = re.compile(
+    rf'"(?:{re.escape(label_keys.RUN_CONFIG)}|{re.escape(label_keys.SWEEP_VALUES)})": "(?:[^"\\\\]|\\\\.)*"'
+)
 _STARTING = (State.STARTING, State.RESTARTING)
 # Available since KubeRay 1.6.
 _CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
@@ -98,6 +103,7 @@ class KubernetesBackend:
         self.report_progress: Callable[[str], None] = lambda _: None
         self._rendered: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()  # names that were unused a moment ago: create them without a lookup
+        self._accepted: set[str] = set()  # the shapes of objects that the API server accepted in a dry run
         self._snapshot = Snapshot(cluster)
 
     @property
@@ -136,13 +142,16 @@ class KubernetesBackend:
         kind = obj["kind"]
         if found is None:
             warnings = self._warnings_before(plan, obj)
+            shape = _shape(obj)
             try:
-                self.cluster.create(obj, dry_run=True)
+                if shape not in self._accepted:
+                    self.cluster.create(obj, dry_run=True)
             except AlreadyExists:
                 if plan.name not in self._absent:
                     raise
                 self._absent.discard(plan.name)  # another client has just created it
                 return self.preview(plan, accept_changes=accept_changes)
+            self._accepted.add(shape)
             self._absent.add(plan.name)
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             return Preview(plan.config, text + warnings)
@@ -568,6 +577,16 @@ class _RunDeleted(LauncherError):
 
 def _replaced(name: str) -> LauncherError:
     return _RunDeleted(f'The run "{name}" was submitted again while it was cancelled; the new attempt is not changed.')
+
+
+def _shape(obj: Object) -> str:
+    """Return an object as text without its name and the values of its training.
+
+    The API server and its policies treat objects of the same shape alike. One dry run is enough for all of them.
+    """
+    text = json.dumps(obj, sort_keys=True, default=str)
+    without = _CONFIGS.sub("", text)
+    return without.replace(str(obj["metadata"]["name"]), "*")
 
 
 def _outcome(seen: ObservedRun) -> State:

@@ -106,8 +106,8 @@ def of(name: str, statuses: Sequence[RunStatus]) -> Sweep | None:
 def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[Preview]:
     """Return the effect of submitting on each run, without creating anything.
 
-    Raises LauncherError with everything that would be refused. On a cluster, each run is created in a dry run, so
-    refusals (a policy, a quota of one object) are known before the first run is created.
+    Raises LauncherError with everything that would be refused. On a cluster, runs are created in a dry run, one
+    for all that differ only in their name and training, so refusals (a policy) are known before the first is created.
     """
     if backend.status(plan.name) is not None:
         raise LauncherError(
