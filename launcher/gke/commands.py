@@ -71,6 +71,7 @@ def create_cluster(plan: Plan) -> Command:
         f"--labels={_labels(plan)}",
         f"--service-account={plan.node_account}",
         *_network(values["network"]),
+        *([f"--security-group={values['securityGroup']}"] if values["securityGroup"] else []),
     ]
     if plan.autopilot:
         return gcloud(

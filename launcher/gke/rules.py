@@ -32,7 +32,7 @@ _LONGEST_FLEX_START = 7 * 86400
 
 def problems(values: ClusterValues) -> list[Problem]:
     """Return all problems, in the order of the file."""
-    found = [*_names(values), *_windows(values), *_flavors(values), *_controllers(values)]
+    found = [*_names(values), *_windows(values), *_flavors(values), *_controllers(values), *_groups(values)]
     return sorted(found, key=lambda problem: (problem.file is None, problem.file or "", problem.line or 0))
 
 
@@ -220,6 +220,19 @@ def _durations(name: str, provisioning: str, over: Mapping[str, Any], values: Cl
     if too_long:
         message = f"gke.pools.{name}.maxRunDuration is {text}; flex-start nodes run for at most 7 days."
         yield values.problem("flex-start", (*pool, "maxRunDuration"), message)
+
+
+def _groups(values: ClusterValues) -> Iterator[Problem]:
+    if values.cluster["securityGroup"]:
+        return
+    for team, entry in values.queues["teams"].items():
+        for name, kind in ((entry or {}).get("members") or {}).items():
+            if kind == "Group":
+                message = (
+                    f"teams.{team}.members: {name} is a Group, and GKE knows groups only with gke.securityGroup, such "
+                    "as gke-security-groups@example.com; without it, its members have no rights."
+                )
+                yield values.problem("groups", ("teams", team, "members", name), message, WARNING)
 
 
 def _controllers(values: ClusterValues) -> Iterator[Problem]:

@@ -213,6 +213,8 @@ def _shared(plan: Plan) -> dict[str, Any]:
     if network["authorized"]:
         blocks = [{"cidr_block": cidr, "display_name": name} for name, cidr in network["authorized"].items()]
         found["master_authorized_networks_config"] = {"cidr_blocks": blocks}
+    if values["securityGroup"]:
+        found["authenticator_groups_config"] = {"security_group": values["securityGroup"]}
     window = values["maintenance"]
     if window["start"]:
         found["maintenance_policy"] = {

@@ -305,6 +305,7 @@ def expected_cluster(plan: Plan) -> tuple[Tree, Tree | None]:
         "cluster-version": "min_master_version",
         "network": "network",
         "subnetwork": "subnetwork",
+        "security-group": "authenticator_groups_config.security_group",
         "maintenance-window-start": "maintenance_policy.recurring_window.start_time",
         "maintenance-window-end": "maintenance_policy.recurring_window.end_time",
         "maintenance-window-recurrence": "maintenance_policy.recurring_window.recurrence",

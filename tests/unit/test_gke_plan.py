@@ -162,6 +162,15 @@ def test_fewer_slices_than_the_quota_are_a_warning(plan: Any) -> None:
     ]
 
 
+def test_groups_need_the_group_of_gke(plan: Any) -> None:
+    team = {"research": {"members": {"r@example.com": "Group"}}}
+    (warning,) = plan(teams=team).warnings
+    assert "GKE knows groups only with gke.securityGroup" in warning.message
+    made = plan({"securityGroup": "gke-security-groups@example.com"}, teams=team)
+    assert made.warnings == ()
+    assert "--security-group=gke-security-groups@example.com" in commands.create_cluster(made).arguments
+
+
 def test_all_addons_are_in_one_flag(plan: Any) -> None:
     """The last of two flags --addons wins, so the tutorial's cluster has no Ray operator."""
     found = [each for each in commands.create_cluster(plan()).arguments if each.startswith("--addons")]
@@ -254,4 +263,5 @@ def test_the_presets_have_plans() -> None:
                   ["clusters/gke/multislice-v5e", "queues/multislice-v5e"]):  # fmt: skip
         made = api.plan_cluster(names, ["gke.project=demo-project"])
         assert json.dumps([step.as_json() for step in steps.all_steps(made)])
-        assert made.warnings == ()
+        groups = [warning for warning in made.warnings if "is a Group" in warning.message]
+        assert list(made.warnings) == groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from launcher.config.checks.problems import has_errors
 from launcher.gke import plan, values
 from launcher.gke.plan import Plan
 from launcher.gke.rules import problems
@@ -21,8 +22,9 @@ FILES = {
 
 @cache
 def plan_of(name: str) -> Plan:
-    """Return the plan of one of the clusters. Raises ValueError if its values have problems."""
+    """Return the plan of one of the clusters. Raises ValueError if its values have errors."""
     loaded = values.load([str(file) for file in FILES[name]], [])
-    if found := problems(loaded):
+    found = problems(loaded)
+    if has_errors(found):
         raise ValueError("\n".join(problem.message for problem in found))
     return plan.make(loaded)
