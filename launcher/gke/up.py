@@ -160,19 +160,19 @@ def run_step(step: Step, project_number: str) -> None:
     command = step.command
     arguments = [each.replace(PROJECT_NUMBER, project_number) for each in command.arguments]
     for again in range(_RETRIES, -1, -1):
-        done = _call(command, arguments)
+        code, stderr = _call(command, arguments)
         # Another change of an IAM policy at the same time, or another operation on the cluster.
-        if done.returncode == 0 or not again or not any(text in done.stderr for text in _RETRIED):
+        if code == 0 or not again or not any(text in stderr for text in _RETRIED):
             break
         time.sleep(_RETRY_SECONDS)
-    if done.returncode == 0:
+    if code == 0:
         return
-    text = last_error(done.stderr)
+    text = last_error(stderr)
     if step.action == steps.CREATE and _exists_already(text):
         return  # an interrupted `up` has created it in the meantime
     if step.action == steps.DELETE and _is_gone(text):
         return
-    hints = [line.removeprefix("Hint: ") for line in done.stderr.splitlines() if line.startswith("Hint: ")]
+    hints = [line.removeprefix("Hint: ") for line in stderr.splitlines() if line.startswith("Hint: ")]
     raise GoogleError(
         f"{step.what}: {text}",
         "".join(f"{hint}\n" for hint in hints)
@@ -180,15 +180,23 @@ def run_step(step: Step, project_number: str) -> None:
     )
 
 
-def _call(command: Command, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*_program(command), *arguments],
-        input=command.stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "USE_GKE_GCLOUD_AUTH_PLUGIN": "True"},
-    )
+def _call(command: Command, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run the command. Return its exit code and its standard error."""
+    # Files, not pipes: if the launcher is killed, gcloud completes. With a broken pipe, `gcloud storage` never ends.
+    with tempfile.TemporaryFile("w+") as stdin, tempfile.TemporaryFile("w+") as stderr:
+        stdin.write(command.stdin)
+        stdin.seek(0)
+        done = subprocess.run(
+            [*_program(command), *arguments],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            text=True,
+            check=False,
+            env={**os.environ, "USE_GKE_GCLOUD_AUTH_PLUGIN": "True"},
+        )
+        stderr.seek(0)
+        return done.returncode, stderr.read()
 
 
 def _exists_already(text: str) -> bool:

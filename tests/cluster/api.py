@@ -77,10 +77,17 @@ class Api:
         return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text
 
     def open(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json", *, stream: bool = False
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        accept: str = "application/json",
+        stream: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         """The raw response. With `stream`, the caller must read and close it."""
-        headers: dict[str, str] = {"Accept": "application/json", "Content-Type": content_type}
+        headers: dict[str, str] = {"Accept": accept, "Content-Type": content_type}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         data = None if body is None else json.dumps(body).encode()
         pool: urllib3.PoolManager = self._client.rest_client.pool_manager

@@ -106,7 +106,8 @@ def _forward(proxy: Proxy, handler: _Handler) -> tuple[int, bytes, str]:
     api: Api = proxy.plane.api
     length = int(handler.headers.get("Content-Length") or 0)
     body = json.loads(handler.rfile.read(length)) if length else None
-    answer = api.open(handler.command, handler.path, body, handler.headers.get("Content-Type") or "application/json")
+    kind, accept = (handler.headers.get(name) or "application/json" for name in ("Content-Type", "Accept"))
+    answer = api.open(handler.command, handler.path, body, kind, accept=accept)
     return answer.status, answer.data, answer.headers.get("Content-Type", "")
 
 

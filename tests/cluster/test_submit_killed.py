@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, add_team, fast_polling
 from tests.cluster.proxy import Proxy
 
-# A launcher that has already read its values and rendered them with Helm. It forks for each line on stdin, because a
-# start of Python for each of them would take most of the time.
+# A launcher that has already read its values, rendered them with Helm and listed the used names. It forks for each line
+# on stdin, because a start of Python for each of them would take most of the time.
 WARM = """
 import os, sys
 from launcher import api
@@ -40,6 +41,7 @@ from launcher.diagnose import preflight
 plan = api.plan([sys.argv[1]])
 backend = KubernetesBackend(connect(), poll_seconds=0.05, preflight=preflight.problems)
 backend.prepare([plan])
+print("ready", flush=True)
 for verb in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -66,6 +68,8 @@ class KillableLauncher:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"  # its requests until then are not counted
 
     def __call__(self, verb: str, request: int = 0, *, answered: bool = False) -> int:
         """Run `verb`, and kill it at that request, or not at all if it is 0. Returns the exit code (killed: -9)."""
@@ -99,9 +103,14 @@ class Scenario:
         self.backend = KubernetesBackend(cluster, poll_seconds=0.05, preflight=preflight.problems)
         self.backend.prepare([self.plan])
         proxied = LauncherCli(proxy.kubeconfig(folder, cli.namespace), cli.namespace, cli.folder)
-        self.launcher = KillableLauncher(proxy, proxied, file)
+        self._proxy, self._proxied, self._file = proxy, proxied, file
         self.path = f"{JOB_SETS.format(cli.namespace)}/demo"
         self.workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{cli.namespace}/workloads"
+
+    @cached_property
+    def launcher(self) -> KillableLauncher:
+        """The launcher that is killed. It starts, and lists the used names, when a test first needs it."""
+        return KillableLauncher(self._proxy, self._proxied, self._file)
 
     def submit(self) -> bool:
         return self.backend.submit(self.plan, accept_changes=False).created

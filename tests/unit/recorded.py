@@ -68,6 +68,9 @@ class Recorded:
         found = [obj for obj in self.list(kind, namespace) if obj["metadata"]["name"] == name]
         return found[0] if found else None
 
+    def names(self, kind: Kind, namespace: str | None = None) -> set[str]:
+        return {obj["metadata"]["name"] for obj in self.list(kind, namespace)}
+
     def list(
         self,
         kind: Kind,

@@ -49,7 +49,7 @@ def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def with_plan(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
         if not files and not sets:
             raise click.UsageError(
-                "No values are given: use -f FILE. Presets: -f clusters/gke-v6e-standard -f queues/one-team"
+                "No values are given: use -f FILE. Presets: -f clusters/gke/v6e-standard"
             )
         made = api.plan_cluster(files, sets)
         output.narrate(*(f"Warning: {problem}" for problem in made.warnings))
