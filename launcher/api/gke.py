@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from launcher.k8s.objects import quantity
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def adopt_cluster(target: Target = DEFAULT_TARGET) -> Adopted:
     """
     from launcher.gke import adopt
     from launcher.k8s.client import NODE, connect
-    from launcher.k8s.objects import quantity
 
     cluster = connect(target.context, target.namespace)
     nodes = cluster.list(NODE)

@@ -48,9 +48,7 @@ def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(verb)
     def with_plan(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
         if not files and not sets:
-            raise click.UsageError(
-                "No values are given: use -f FILE. Presets: -f clusters/gke/v6e-standard"
-            )
+            raise click.UsageError("No values are given: use -f FILE. Presets: -f clusters/gke/v6e-standard")
         made = api.plan_cluster(files, sets)
         output.narrate(*(f"Warning: {problem}" for problem in made.warnings))
         return verb(*args, made=made, **options)
