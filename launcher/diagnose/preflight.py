@@ -20,12 +20,13 @@ from launcher.diagnose.explain import rules_impossible, rules_not_queued
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, Forbidden, Kind
+from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, Forbidden, Kind
 from launcher.k8s.kueue.workloads import Workload
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
+_ALWAYS_ACCEPTED = 8  # the pod sets that each supported version of Kueue accepts
 _Rule = Callable[[Situation], Finding | None]
 # (rule, default key, severity). ERROR refuses the run. The default key is reported if the finding has no key that the
 # user set.
@@ -43,7 +44,7 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
     """Return the problems of submitting the plan's object to this cluster. Hidden objects (RBAC) are not a problem."""
     situation = _before(obj, cluster)
-    found = [*_missing(plan, objects.namespace(obj), cluster)]
+    found = [*_missing(plan, objects.namespace(obj), cluster), *_too_many_pod_sets(plan, obj, cluster)]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
         text = (
             f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait for its chips in "
@@ -132,6 +133,24 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
             f'The namespace {namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
             "wait indefinitely.",
             (f"kubectl get pvc -n {namespace} lists those that exist.",),
+        )
+
+
+def _too_many_pod_sets(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> Iterator[Problem]:
+    """Compare the number of pod sets with the limit in the cluster's schema of Workloads, which depends on Kueue."""
+    count = sum(1 for _ in _pod_sets(obj))
+    if count <= _ALWAYS_ACCEPTED:
+        return
+    limit = cluster.cluster.max_items(WORKLOAD, "podSets")
+    if limit is not None and count > limit:
+        yield _problem(
+            plan.values,
+            "pod_sets",
+            ERROR,
+            "slice.count",
+            f"{objects.name(obj)} has {count} pod sets, including its head, and Kueue in {cluster.cluster.name} "
+            f"accepts at most {limit}.",
+            ("Use fewer slices, or slice.placement: exclusive. Kueue 0.18 accepts 10 pod sets, and 0.19 accepts 18.",),
         )
 
 

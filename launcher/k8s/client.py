@@ -375,6 +375,23 @@ class Cluster(Connection):
             for version in versions
         }
 
+    def max_items(self, kind: Kind, field: str) -> int | None:
+        """Return the largest number of items of the list spec.`field`, from the schema that the cluster publishes.
+
+        Returns None if the schema has no limit, or cannot be read.
+        """
+        try:
+            document = self._json("GET", f"/openapi/v3/apis/{kind.api_version}")
+        except ClusterError:
+            return None
+        for schema in document.get("components", {}).get("schemas", {}).values():
+            kinds = schema.get("x-kubernetes-group-version-kind") or ()
+            if any(each.get("kind") == kind.kind for each in kinds):
+                spec = schema.get("properties", {}).get("spec", {})
+                limit = spec.get("properties", {}).get(field, {}).get("maxItems")
+                return int(limit) if limit is not None else None
+        return None
+
     # --- inside ---
 
     def _path(self, kind: Kind, namespace: str | None) -> str:

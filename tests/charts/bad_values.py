@@ -172,8 +172,8 @@ BAD = [
     InvalidValues("slice.count", "slice: {count: 3000000000}", "maximum: got"),
     InvalidValues(
         "slice.count",
-        "slice: {count: 8, placement: topology}",
-        "the Ray cluster has 9 pod sets, including its head, and Kueue accepts at most 8; use fewer groups, or "
+        "slice: {count: 18, placement: topology}",
+        "the Ray cluster has 19 pod sets, including its head, and Kueue accepts at most 18; use fewer groups, or "
         "slice.placement: exclusive.",
         RAY,
     ),
@@ -516,8 +516,8 @@ BAD = [
     ],
     InvalidValues(
         "cluster.groups",
-        f"cluster: {{groups: {{{', '.join(f'g{i}: {{accelerator: v5e, topology: 2x4}}' for i in range(8))}}}}}",
-        "the Ray cluster has 10 pod sets, including its head, and Kueue accepts at most 8; use fewer groups.",
+        f"cluster: {{groups: {{{', '.join(f'g{i}: {{accelerator: v5e, topology: 2x4}}' for i in range(17))}}}}}",
+        "the Ray cluster has 19 pod sets, including its head, and Kueue accepts at most 18; use fewer groups.",
         (CLUSTER,),
     ),
     InvalidValues(

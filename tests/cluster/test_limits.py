@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.k8s.client import WORKLOAD, connect
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -87,3 +88,15 @@ def test_a_loop_of_submits_ends_at_the_limit(
             "Hint: Delete what is no longer needed, or ask the platform team for more.",
         ],
     )
+
+
+def test_the_limit_of_pod_sets_is_that_of_the_installed_kueue(
+    admin: Api, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.admin))
+    crd = admin.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io")
+    schema = next(version for version in crd["spec"]["versions"] if version["name"] == "v1beta2")["schema"]
+    spec = schema["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    cluster = connect()
+    assert cluster.max_items(WORKLOAD, "podSets") == spec["podSets"]["maxItems"] >= 8
+    assert cluster.max_items(WORKLOAD, "queueName") is None

@@ -38,7 +38,8 @@ class Recorded:
     """Answers as launcher.k8s.client.Cluster would, from the objects of a recording, without an API server.
 
     `hidden`: (plural, namespace or "" for all) of the lists that RBAC forbids. `missing`: kinds that are not served.
-    `visible`: the answers of Kueue's visibility API by path. `requests`: what was requested.
+    `visible`: the answers of Kueue's visibility API by path. `limits`: the limits of the schemas, such as
+    {"Workload.podSets": 8}. `requests`: what was requested.
     """
 
     def __init__(self, objects: Iterable[Object], now: datetime) -> None:
@@ -49,6 +50,8 @@ class Recorded:
         self.visible: dict[str, Any] = {}
         self.requests: list[str] = []
         self.unreadable: dict[str, None] = {}
+        self.name = "lab"
+        self.limits: dict[str, int] = {}
 
     def add(self, *objects: Object) -> Recorded:
         self.objects += objects
@@ -100,6 +103,10 @@ class Recorded:
             for obj, path in itertools.product(found, without):
                 drop(obj, path.split("."))
         return found
+
+    def max_items(self, kind: Kind, field: str) -> int | None:
+        self.requests.append(f"schema of {kind.kind}")
+        return self.limits.get(f"{kind.kind}.{field}")
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
         self.requests.append(f"{method} {path}")

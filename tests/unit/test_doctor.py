@@ -315,6 +315,30 @@ def test_the_tpu_webhook_is_needed_if_there_are_tpus() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("version", "accelerator", "lacks"),
+    [
+        ("1.2.9", "tpu-v6e-slice", ["MEGASCALE_*"]),
+        ("1.3.0", "tpu-v6e-slice", []),
+        ("1.3.0", "tpu7x", ["tpu7x"]),
+        ("1.3.1", "tpu7x", []),
+        ("1.2.0", "tpu7x", ["MEGASCALE_*", "tpu7x"]),
+        ("latest", "tpu7x", []),
+    ],
+)
+def test_a_tpu_webhook_that_is_too_old(version: str, accelerator: str, lacks: list[str]) -> None:
+    deployment = ready(upstream.tpu_webhook())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["image"] = f"us-docker.pkg.dev/ai-on-gke/kuberay-tpu-webhook/tpu-webhook:v{version}"
+    cluster = replace(
+        with_deployments(deployment), nodes=parsed(Node, *slice_nodes("pool", accelerator, "2x2x1", 1, 4))
+    )
+    found = components.examine(cluster, tpus=True)
+    says = [one.says for one in found if one.subject == "TPU webhook" and one.level is Level.WARNING]
+    assert len(says) == len(lacks)
+    assert all(word in text and f"version {version} is too old" in text for word, text in zip(lacks, says, strict=True))
+
+
 def test_an_operator_that_watches_other_namespaces() -> None:
     deployment = ready(upstream.kuberay())
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] = ["--watch-namespace", "product,interns"]

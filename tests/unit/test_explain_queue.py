@@ -584,3 +584,45 @@ def test_a_run_that_has_ended_is_explained_without_hidden_objects() -> None:
     assert situation.others_hidden
     explanation = explain(situation)
     assert (explanation.state, explanation.evidence) == ("cancelled", ())
+
+
+# --- reasons of KEP-10852 -----------------------------------------------------------------------------------------
+
+
+def hide_queues(cluster: Recorded) -> None:
+    """Hide the objects of the platform team, as RBAC does for a member of a team."""
+    kinds = ("clusterqueues", "cohorts", "resourceflavors", "workloads", "localqueues", "topologies")
+    cluster.hidden |= {(plural, "") for plural in kinds}
+
+
+@pytest.mark.parametrize(
+    ("reason", "starts"),
+    [
+        ("WaitingForQuota", "waiting-2 waits for quota that other runs use."),
+        ("ExceedsMaxQuota", "waiting-2 can never start: it requests more than"),
+        ("NoMatchingFlavor", "waiting-2 can never start: its queue has no flavor"),
+        ("TopologyPlacementFailed", "waiting-2 waits for nodes that are close enough"),
+        ("WaitingForPreemptedWorkloads", "waiting-2 is about to start"),
+        ("WaitingForPodsReady", "waiting-2 waits until the pods of the runs"),
+        ("Misconfigured", "waiting-2 cannot start because its queue is not configured correctly."),
+        ("Suspended", "waiting-2 waits because its queue is stopped."),
+        ("AdmissionGated", "waiting-2 waits for another controller"),
+    ],
+)
+def test_a_reason_of_kueue_is_explained_if_rbac_hides_the_queues(reason: str, starts: str) -> None:
+    """pkg/scheduler and pkg/controller/core/workload_controller.go, from Kueue 0.19 without a feature gate."""
+    cluster = set_quota_message(waiting(), "a text that is not known", reason)
+    hide_queues(cluster)
+    found = explain_run(cluster)
+    assert found.headline.startswith(starts)
+    assert found.evidence[0].says == "a text that is not known."
+    assert found.suggestions
+
+
+def test_a_run_that_kueue_has_not_evaluated() -> None:
+    cluster = set_quota_message(waiting(), "The workload is pending evaluation", "PendingEvaluation")
+    hide_queues(cluster)
+    assert explain_run(cluster).headline == ("waiting-2 is in the queue multislice; Kueue is about to consider it.")
+    late = explain_run(cluster, later=3600)
+    assert "Kueue has not considered it in" in late.headline
+    assert late.evidence[0].says == "The workload is pending evaluation."

@@ -86,3 +86,34 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     assert str(problem).startswith(f"{where.replace('FILE', str(file))}: waiting-2 can never start")
     assert f"{rules_impossible.TOPOLOGY}=4x4" in problem.message and "slice.topology=2x4" in problem.message
     assert problem.key == key
+
+
+@pytest.mark.parametrize(
+    ("slices", "limit", "refused"), [(7, 8, False), (9, 8, True), (9, 10, False), (9, None, False)]
+)
+def test_pod_sets_are_compared_with_the_limit_of_the_cluster(
+    slices: int, limit: int | None, refused: bool, tmp_path: Path
+) -> None:
+    """Kueue 0.17 accepts 8 pod sets of a Workload, 0.18 accepts 10 (its CRDs)."""
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.replace("job-set", "ray-job").replace("2x4}", f"2x4, placement: topology, count: {slices}}}"))
+    plan = api.plan([str(file)])
+    cluster = recorded.at("quota-in-use-by-others", 8)
+    cluster.limits = {} if limit is None else {"Workload.podSets": limit}
+    groups = [
+        {"groupName": f"slice-{n}", "replicas": 1, "numOfHosts": 2, "template": {"spec": {"containers": []}}}
+        for n in range(slices)
+    ]
+    head = {"template": {"spec": {"containers": []}}}
+    obj = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {**cluster.find("JobSet", "waiting-2")["metadata"]},
+        "spec": {"rayClusterSpec": {"headGroupSpec": head, "workerGroupSpecs": groups}},
+    }
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
+    found = [each.message for each in preflight.problems(plan, obj, snapshot) if each.rule == "live.pod_sets"]
+    assert [message.partition("\n")[0] for message in found] == [
+        f"waiting-2 has {slices + 1} pod sets, including its head, and Kueue in lab accepts at most {limit}."
+    ] * refused
+    assert ("schema of Workload" in cluster.requests) == (slices > 7)

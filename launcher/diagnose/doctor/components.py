@@ -1,11 +1,12 @@
 """Check whether Kueue, JobSet, KubeRay and GKE's TPU webhook are installed, supported and available. Pure functions.
 
 Names and images are those of the upstream manifests and charts of the supported versions (launcher/config/versions.py),
-and of the TPU webhook 1.3.
+and of the TPU webhook 1.3 and 1.4.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,6 +91,12 @@ TPU_WEBHOOK = Component(
     ("mutating",),
     "the hosts of a TPU slice under Ray do not find each other",
     "It comes with GKE's Ray add-on; elsewhere install ai-on-gke/kuberay-tpu-webhook.",
+)
+_TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
+# What an older TPU webhook cannot do: (first version, what, the accelerator that needs it or "" for all).
+_TPU_WEBHOOK_FEATURES = (
+    ((1, 3, 0), "it does not set MEGASCALE_*, so a run on several slices under Ray would not start", ""),
+    ((1, 3, 1), "it does not know tpu7x", "tpu7x"),
 )
 COMPONENTS = (KUEUE, JOB_SET, KUBERAY, TPU_WEBHOOK)
 GROUPS = tuple(component.group for component in COMPONENTS if component.group)
@@ -349,12 +356,30 @@ def _tpu_webhook(sight: ClusterInventory, those: Sequence[Deployment], tpus: boo
         return
     bad = [*_controller(sight, TPU_WEBHOOK, those)] if those else []
     bad += _webhooks(sight, TPU_WEBHOOK, those)
+    bad += _tpu_webhook_version(sight, those[0]) if those else []
     yield from bad
     if unseen:
         yield _finding(TPU_WEBHOOK, Level.UNKNOWN, f"whether it is installed and works is unknown: {unseen}.")
     elif not bad:
         says = f"{_where(TPU_WEBHOOK, those[0])} answers." if those else "runs outside the cluster."
         yield _finding(TPU_WEBHOOK, Level.OK, says)
+
+
+def _tpu_webhook_version(sight: ClusterInventory, deployment: Deployment) -> Iterator[Finding]:
+    text = version_of(TPU_WEBHOOK, deployment)
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    if match is None:
+        return  # GKE maintains its add-on, whose tag need not be a version
+    there = {node.label(_TPU_LABEL) for node in sight.nodes.seen or ()}
+    there |= {flavor.node_labels.get(_TPU_LABEL, "") for flavor in sight.flavors.seen or ()}
+    for since, lacks, accelerator in _TPU_WEBHOOK_FEATURES:
+        if tuple(map(int, match.groups())) < since and (not accelerator or accelerator in there):
+            yield _finding(
+                TPU_WEBHOOK,
+                Level.WARNING,
+                f"version {text} is too old: {lacks}.",
+                f"Upgrade it to {'.'.join(map(str, since))} or later.",
+            )
 
 
 def _where(component: Component, deployment: Deployment) -> str:

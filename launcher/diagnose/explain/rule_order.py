@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     rules_quota.quota_in_use,
     rules_quota.strict_line,
     rules_quota.not_looked_at,
-    rules_impossible.request_denied_reason,
+    rules_impossible.reported_reason,
     rules_start.check_pending,
     rules_not_queued.silent_kueue,
     rules_start.silent_operator,

@@ -224,12 +224,51 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
             return
 
 
-def request_denied_reason(situation: Situation) -> Finding | None:
-    """Kueue reports a reason that no other rule covers."""
+# The reasons of the condition QuotaReserved with which Kueue reports why a Workload waits (KEP-10852; on by default from
+# Kueue 0.19). A sentence without its subject, and what helps.
+_REASONS = {
+    "WaitingForQuota": ("waits for quota that other runs use", "launcher queues shows which runs hold the quota."),
+    "ExceedsMaxQuota": (
+        "can never start: it requests more than the whole quota of its queue and its cohort",
+        "Reduce slice.count or the size of the slice, or ask the platform team for more quota.",
+    ),
+    "NoMatchingFlavor": (
+        "can never start: its queue has no flavor whose nodes its pods could use",
+        "Use an accelerator and a topology of the queue: launcher queues lists them.",
+    ),
+    "TopologyPlacementFailed": (
+        "waits for nodes that are close enough to each other",
+        "Wait for a run to end, or use slice.placement: any if the distance does not matter.",
+    ),
+    "WaitingForPreemptedWorkloads": (
+        "is about to start: it waits until the pods of preempted runs have ended",
+        "No action is needed.",
+    ),
+    "WaitingForPodsReady": (
+        "waits until the pods of the runs that Kueue admitted before it are ready",
+        "No action is needed; the platform team can change waitForPodsReady.blockAdmission in Kueue's configuration.",
+    ),
+    "Misconfigured": (
+        "cannot start because its queue is not configured correctly",
+        "Ask the platform team to correct the queue: kubectl describe clusterqueue shows what is wrong.",
+    ),
+    "Suspended": ("waits because its queue is stopped", "Ask the platform team when the queue is started again."),
+    "AdmissionGated": (
+        "waits for another controller that decides when it may be admitted",
+        "The annotation kueue.x-k8s.io/admission-gated-by of the Workload names the controller.",
+    ),
+}
+
+
+def reported_reason(situation: Situation) -> Finding | None:
+    """Kueue reports a reason that no other rule covers, for example because RBAC hides the queues."""
     text = message_of(situation)
     if not waits(situation) or not text or situation.workload is None:
         return None
-    return Finding(
-        f"{situation.name} waits in the queue {situation.queue}, and Kueue reports: {sentence(one_line(text))}",
-        (Evidence("Workload", situation.workload.name, sentence(one_line(text, 1000))),),
-    )
+    shown = (Evidence("Workload", situation.workload.name, sentence(one_line(text, 1000))),)
+    known = _REASONS.get(situation.workload.reserved.reason)
+    if known is None or situation.workload.reserved.is_true:
+        text = sentence(one_line(text))
+        return Finding(f"{situation.name} waits in the queue {situation.queue}, and Kueue reports: {text}", shown)
+    headline, suggestion = known
+    return Finding(f"{situation.name} {headline}.", shown, (suggestion,))

@@ -148,9 +148,9 @@ def local_queue_stopped(situation: Situation) -> Finding | None:
 
 def no_cluster_queue(situation: Situation) -> Finding | None:
     """The ClusterQueue does not exist."""
-    if not waits(situation) or situation.local_queue is None or "the ClusterQueues" in situation.unseen:
+    if not waits(situation) or situation.local_queue is None or situation.cluster_queue is not None:
         return None
-    if situation.cluster_queue is not None:
+    if "the ClusterQueues" in situation.unseen:  # known only after they have been read
         return None
     return Finding(
         f"{situation.name} waits because its queue {situation.queue} belongs to the ClusterQueue "

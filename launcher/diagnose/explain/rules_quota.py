@@ -194,14 +194,14 @@ def not_looked_at(situation: Situation) -> Finding | None:
     if workload is None or not waits(situation) or workload.evicted:
         return None
     fits = bool(situation.verdicts) and situation.verdicts[0].fit is Fit.NOW
-    if not workload.reserved:
+    if not workload.reserved or workload.reserved.reason == "PendingEvaluation":
         waited = seconds_since(workload.created, situation.now)
         if waited < PATIENCE:
             return Finding(f"{situation.name} is in the queue {situation.queue}; Kueue is about to consider it.")
         return Finding(
             f"{situation.name} is in the queue {situation.queue}, but Kueue has not considered it in "
             f"{situation.ago(workload.created)}.",
-            (Evidence("Workload", workload.name, "has no condition QuotaReserved."),),
+            quote(situation) or (Evidence("Workload", workload.name, "has no condition QuotaReserved."),),
             ("Ask the platform team whether Kueue's controller is running: kubectl -n kueue-system get pods.",),
         )
     if not fits or not re.search(

@@ -19,10 +19,10 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- end }}
 {{- $names = append $names .group }}
 {{- end }}
-{{- if gt (len $groups) 7 }}
+{{- if gt (len $groups) 17 }}
 {{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
 {{- $or := ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology") }}
-{{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 8; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
+{{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
 {{- end }}
 {{- end }}
 {{- if $longLived }}
