@@ -12,7 +12,7 @@ run: {name: t}
 team: {name: research}
 slice: {accelerator: v6e, topology: 4x4}
 image: {repository: example.com/trainer, tag: v1}
-storage: {bucket: my-bucket}
+storage: {bucket: research-runs}
 data: {corpus: python}
 train: {steps: 30}
 """
@@ -246,11 +246,20 @@ BAD = [
     ),
     InvalidValues(
         "storage.bucket",
-        "storage: {bucket: 'gs://my-bucket'}",
+        "storage: {bucket: 'gs://research-runs'}",
         "is not a valid bucket name; write it without gs:// and",
     ),
     InvalidValues(
-        "storage.bucket", "storage: {bucket: my-bucket/runs}", "is not a valid bucket name; write it without gs:// and"
+        "storage.bucket",
+        "storage: {bucket: research-runs/runs}",
+        "is not a valid bucket name; write it without gs:// and",
+    ),
+    InvalidValues("storage.text.bucket", "storage: {text: {bucket: 'gs://text'}}", "is not a valid bucket name;"),
+    InvalidValues("storage.text.cacheSize", "storage: {text: {cacheSize: 100GB}}", '"100GB" is not a valid amount of'),
+    InvalidValues("storage.text.cacheMedium", "storage: {text: {cacheMedium: ssd}}", "value must be one of"),
+    InvalidValues("storage.text.mountPath", "storage: {text: {mountPath: text}}", '"text" is not valid; it must start'),
+    InvalidValues(
+        "storage.text.mountPath", "storage: {text: {mountPath: /dev/text}}", "is a folder that the pods need"
     ),
     InvalidValues(
         "storage.claim",
@@ -721,6 +730,7 @@ BAD = [
 """Rows with one mistake each."""
 
 BAD_WITHOUT_CHART = [
+    InvalidValues("storage.text.bucket", "storage: {text: {bucket: texts}}", "a local run mounts no bucket;", (LOCAL,)),
     InvalidValues("run.name", f"run: {{name: {'a' * 64}}}", "the name of a local run can have at most 63.", (LOCAL,)),
     InvalidValues(
         "worker.env.HF_TOKEN",

@@ -486,7 +486,7 @@ KNOBS = some(
         some(count=[1, 2, 7, 8], placement=["exclusive", "topology"]),
     ),
     storage=[
-        {"bucket": "my-bucket", "mountOptions": ""},
+        {"bucket": "research-runs", "mountOptions": ""},
         {"bucket": "my_bucket.example.com", "mountPath": "/mnt/runs", "sidecarLimits": {"cpu": "2", "memory": None}},
         {"kind": "pvc", "claim": "data"},
         {"kind": "local"},

@@ -91,8 +91,10 @@ RAY_POD = [
     Row(
         "spec.volumes[storage].csi.volumeAttributes.mountOptions",
         "implicit-dirs",
-        "implicit-dirs,uid=1000,gid=1000",
-        "A bucket knows no owners; without them the files would be root's, and the pods' user could not write.",
+        "implicit-dirs,metadata-cache:negative-ttl-secs:0,metadata-cache:stat-cache-max-size-mb:-1,"
+        "metadata-cache:type-cache-max-size-mb:-1,rename-dir-limit=200000,uid=1000,gid=1000",
+        "A bucket knows no owners; without them the files would be root's, and the pods' user could not write. The "
+        "others are for checkpoints: no stale answers that a file is missing, and folders that can be renamed.",
     ),
 ]
 RAY_CONTAINER = [

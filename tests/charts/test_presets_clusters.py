@@ -76,7 +76,8 @@ def test_launcher_check_accepts_it(file: Path, sets: list[str], cluster: Path | 
     """One problem is expected: a mesh of 4 x 4 does not fit the one CPU of a cluster of kind."""
     files = [str(path) for path in (file, cluster) if path]
     expected = ["mesh"] if file == LLAMA and cluster and cluster.stem == "kind" else []
-    assert [problem.rule for problem in check_launch(load(files, sets), chart_defaults("run"))] == expected
+    problems = check_launch(load(files, sets), chart_defaults("run"))
+    assert [problem.rule for problem in problems if problem.rule != "placeholder"] == expected
 
 
 @pytest.mark.parametrize("file", [LLAMA, MULTISLICE], ids=lambda path: path.stem)
@@ -100,7 +101,8 @@ def test_the_commands_above_a_tutorial_are_right(helm4: Path, file: Path) -> Non
         sets = [argument for before, argument in itertools.pairwise(arguments) if before == "--set"]
         name = arguments[arguments.index("--name") + 1] if "--name" in arguments else None
         assert set(arguments[::2]) <= {"-f", "--set", "--name"}
-        assert check_launch(load([str(file)], sets), chart_defaults("run"), name=name) == []
+        problems = check_launch(load([str(file)], sets), chart_defaults("run"), name=name)
+        assert [problem for problem in problems if problem.rule != "placeholder"] == []
 
 
 def test_values_to_fill_in_are_marked() -> None:

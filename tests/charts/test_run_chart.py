@@ -373,11 +373,44 @@ def test_storage_in_a_bucket(render: Renderer, kind: str) -> None:
     }
     volumes = {volume.pop("name"): volume for volume in pod_of(obj)["spec"]["volumes"]}
     # A bucket has no file owners; without these options root would own the files.
-    options = {"bucketName": "our-bucket", "mountOptions": "implicit-dirs,uid=1000,gid=1000"}
+    options = volumes["storage"]["csi"]["volumeAttributes"]
     assert volumes["storage"] == {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": options}}
+    assert options.keys() == {"bucketName", "mountOptions"}
+    assert options["bucketName"] == "our-bucket"
+    # No host may remember that another host's checkpoint is missing. Orbax renames the folder of a complete checkpoint.
+    assert options["mountOptions"].split(",") == [
+        "implicit-dirs",
+        "metadata-cache:negative-ttl-secs:0",
+        "metadata-cache:stat-cache-max-size-mb:-1",
+        "metadata-cache:type-cache-max-size-mb:-1",
+        "rename-dir-limit=200000",
+        "uid=1000",
+        "gid=1000",
+    ]
     assert volumes["shared-memory"] == {"emptyDir": {"medium": "Memory"}}
     mounts = {mount["name"]: mount["mountPath"] for mount in container_of(obj)["volumeMounts"]}
     assert (mounts["storage"], mounts["shared-memory"]) == ("/data", "/dev/shm")
+
+
+@every_kind
+def test_a_bucket_with_text_is_mounted_read_only_with_caches(render: Renderer, kind: str) -> None:
+    values = "storage: {kind: pvc, claim: ours, text: {bucket: texts, mountPath: /books, cacheSize: 100Gi}}"
+    obj = render(kind, values)
+    assert pod_of(obj)["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+    volumes = {volume.pop("name"): volume for volume in pod_of(obj)["spec"]["volumes"]}
+    csi = volumes["text"]["csi"]
+    assert (csi["driver"], csi["readOnly"]) == ("gcsfuse.csi.storage.gke.io", True)
+    attributes = csi["volumeAttributes"]
+    assert attributes.pop("mountOptions").endswith("file-system:kernel-list-cache-ttl-secs:-1,uid=1000,gid=1000")
+    assert attributes == {"bucketName": "texts", "fileCacheCapacity": "100Gi", "fileCacheForRangeRead": "true"}
+    assert volumes["gke-gcsfuse-cache"] == {"emptyDir": {"sizeLimit": "100Gi"}}
+    mounts = {mount["name"]: mount for mount in container_of(obj)["volumeMounts"]}
+    assert (mounts["text"]["mountPath"], mounts["text"]["readOnly"]) == ("/books", True)
+    assert "gke-gcsfuse-cache" not in mounts  # the sidecar mounts it
+    in_memory = pod_of(render(kind, values.replace("100Gi", "8Gi, cacheMedium: memory")))["spec"]["volumes"]
+    assert {"name": "gke-gcsfuse-cache", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}} in in_memory
+    uncached = pod_of(render(kind, "storage: {text: {bucket: texts}}"))["spec"]["volumes"]
+    assert [volume["name"] for volume in uncached if "gcsfuse" in volume["name"]] == []
 
 
 @every_kind

@@ -158,7 +158,8 @@ def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path:
                 "jobset-system",
                 "slipway",
                 "chip-team",
-                "--wait=false",
+                # The next test must not find objects of a namespace that is still being deleted.
+                *("--ignore-not-found", "--timeout=120s"),
             ],
             env=env | {"KUBECONFIG": str(admin)},
             check=False,

@@ -15,6 +15,7 @@ from launcher.config.checks.problems import Problem
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
+from launcher.paths import presets_dir
 from tests.large_machine import use_machine
 
 DEFAULTS = chart_defaults("run")
@@ -303,6 +304,30 @@ def test_a_model_that_the_memory_of_this_machine_cannot_hold(monkeypatch: pytest
     assert problems("slice: {hosts: 2}\n", large) == []
     use_machine(monkeypatch, memory=None)
     assert problems("slice: {hosts: 2}\n", large) == []
+
+
+def test_steps_that_take_minutes_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {**LOCAL, "train": {"model_name": "default", "per_device_batch_size": 4}}
+    use_machine(monkeypatch, cores=2)
+    (found,) = problems("slice: {hosts: 2}\n", large)
+    # 6 x 1,104,218,112 parameters x 2 x 4 x 2048 tokens / 1e11 = 1,086 s
+    assert (found.rule, found.severity) == ("speed", "warning")
+    assert found.message == (
+        "train.model_name: a step of 16,384 tokens with 1,104,218,112 parameters takes 18 min or more on 2 CPU cores;"
+        ' train a smaller model, such as that of the preset quickstart ("-f quickstart -f FILE"), or use a cluster.'
+    )
+    assert problems("train: {per_device_batch_size: 1, max_target_length: 128}\n", large) == []
+    use_machine(monkeypatch, cores=64)
+    assert problems("slice: {hosts: 2}\n", large) == []
+
+
+def test_placeholders_are_reported() -> None:
+    tutorial = (presets_dir() / "tutorials/llama3-8b-v6e-16.yaml").read_text()
+    assert [(found.rule, found.severity, found.key) for found in problems(tutorial, {})] == [
+        ("placeholder", "warning", "image.repository"),
+        ("placeholder", "warning", "storage.bucket"),
+    ]
+    assert problems("storage: {bucket: my-bucket}\n", LOCAL) == []
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ capabilities:
 {{- /* The annotations with which GKE adds its gcsfuse sidecar to the pod. Takes the values `storage`. */ -}}
 {{- define "common.pod.storageAnnotations" -}}
   {{- $annotations := dict -}}
-  {{- if eq .kind "gcsfuse" -}}
+  {{- if or (eq .kind "gcsfuse") .text.bucket -}}
     {{- $_ := set $annotations "gke-gcsfuse/volumes" "true" -}}
     {{- range $name, $limit := .sidecarLimits }}{{ $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) $limit }}{{ end -}}
   {{- end -}}
@@ -104,6 +104,35 @@ persistentVolumeClaim:
   claimName: {{ .storage.claim | quote }}
 {{- else -}}
 emptyDir: {}
+{{- end }}
+{{- end -}}
+
+{{- /* The read-only volume with text, and the volume of its cache, whose name is that of GKE. Takes the values
+`storage.text` as `text`; `user` and `host`. */ -}}
+{{- define "common.pod.text" -}}
+{{- $options := list .text.mountOptions -}}
+{{- if .user }}{{ $options = append $options (printf "uid=%d,gid=%d" .user .user) }}{{ end -}}
+- name: text
+  csi:
+    driver: gcsfuse.csi.storage.gke.io
+    readOnly: true
+    volumeAttributes:
+      bucketName: {{ .text.bucket | quote }}
+      mountOptions: {{ $options | compact | join "," | quote }}
+      {{- with .text.cacheSize }}
+      fileCacheCapacity: {{ include "common.quantity" . | quote }}
+      fileCacheForRangeRead: "true"
+      {{- end }}
+      {{- if .host }}
+      hostNetworkPodKSA: "true"
+      {{- end }}
+{{- if .text.cacheSize }}
+- name: gke-gcsfuse-cache
+  emptyDir:
+    {{- if eq .text.cacheMedium "memory" }}
+    medium: Memory
+    {{- end }}
+    sizeLimit: {{ include "common.quantity" .text.cacheSize | quote }}
 {{- end }}
 {{- end -}}
 

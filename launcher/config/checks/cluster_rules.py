@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from launcher.config import accelerators
-from launcher.config.checks.problems import CheckContext, Problem, Rule, table_of
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule, table_of
 from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 
@@ -84,9 +84,23 @@ def _pod_sets(case: CheckContext) -> Iterator[Problem]:
         yield case.problem("pod-sets", ("slice", "count"), message)
 
 
+def _placeholders(case: CheckContext) -> Iterator[Problem]:
+    """Warn of names that the presets and Google's tutorials use as placeholders."""
+    if case.kind is RunKind.LOCAL:
+        return
+    storage, image = case.tree["storage"], case.tree["image"]
+    if storage["kind"] == "gcsfuse" and storage["bucket"] == "my-bucket":
+        message = "storage.bucket: my-bucket is a placeholder; set the name of your bucket."
+        yield case.problem("placeholder", ("storage", "bucket"), message, WARNING)
+    if "/my-project/" in f"/{image['repository']}":
+        message = f"image.repository: {image['repository']} has the placeholder my-project; set your image."
+        yield case.problem("placeholder", ("image", "repository"), message, WARNING)
+
+
 CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
     (("run.kind", "slice", "common"), _accelerators),
+    (("run.kind", "storage", "image"), _placeholders),
     (
         (
             "run",

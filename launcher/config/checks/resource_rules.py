@@ -27,6 +27,8 @@ _EXTRA = 3
 _COMPRESSED = 0.8
 # Bytes that each worker's process needs in addition to its share of the model: Python, JAX, MaxText and Ray.
 _WORKER = 1_000_000_000
+_CORE_FLOPS = 5e10  # per second
+_SLOW_STEP = 60  # seconds
 _SMALLER = 'train a smaller model, such as that of the preset quickstart ("-f quickstart -f FILE"), or use a cluster'
 
 
@@ -177,6 +179,36 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
         yield from case.across("memory", path, message, *others, severity=WARNING)
 
 
+# --- Speed --------------------------------------------------------------------------------------------------------
+
+
+def _speed(case: CheckContext) -> Iterator[Problem]:
+    """Warn of a run on the CPU whose steps certainly take minutes.
+
+    A step needs at least six operations per parameter and token. Each core is assumed to do 50 GFLOP/s, which is more
+    than training reaches. Mixtures of experts are skipped: a token uses only a part of their parameters.
+    """
+    train = train_of(case)
+    if train is None or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
+        return
+    size = models.parameters(train)
+    if devices.kind != "cpu" or size is None or models.dimensions(train).get("num_experts", 1) > 1:
+        return
+    keys = models.settings(train)
+    tokens = batch(train, devices.total).load * int(keys["max_target_length"])
+    cores = this_machine.cores()
+    seconds = 6 * size * tokens / (cores * _CORE_FLOPS)
+    if seconds <= _SLOW_STEP:
+        return
+    path = path_of(case, ["model_name", *models.DIMENSIONS.values()])
+    message = (
+        f"train.{path[1]}: a step of {tokens:,} tokens with {size:,} parameters takes {seconds / 60:,.0f} min or more "
+        f"on {cores} CPU core{'s' if cores != 1 else ''}; {_SMALLER}."
+    )
+    others = ("train.model_name", "train.per_device_batch_size", "train.max_target_length", "slice.hosts")
+    yield from case.across("speed", path, message, *others, severity=WARNING)
+
+
 def _as_size(size: float) -> str:
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= scale:
@@ -186,5 +218,7 @@ def _as_size(size: float) -> str:
 
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
-RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _text), (_READS, _disk), (_READS, _memory))
+RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = tuple(
+    (_READS, rule) for rule in (_text, _disk, _memory, _speed)
+)
 """Each rule with the keys that it reads."""

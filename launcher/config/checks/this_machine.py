@@ -37,6 +37,12 @@ def memory() -> int | None:
     return min(found) if found else None
 
 
+def cores() -> int:
+    """Return the number of CPU cores that this process can use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def gpus() -> int:
     """Return the number of NVIDIA GPUs that this process can use."""
     return len(list(Path("/dev").glob("nvidia[0-9]*")))

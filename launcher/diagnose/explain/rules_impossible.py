@@ -224,7 +224,7 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
             return
 
 
-# The reasons of the condition QuotaReserved with which Kueue reports why a Workload waits (KEP-10852; on by default from
+# The reasons of the condition QuotaReserved with which Kueue reports why a Workload waits (KEP-10852; by default from
 # Kueue 0.19). A sentence without its subject, and what helps.
 _REASONS = {
     "WaitingForQuota": ("waits for quota that other runs use", "launcher queues shows which runs hold the quota."),

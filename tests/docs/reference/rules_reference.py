@@ -52,7 +52,7 @@ _MORE = (
     "run: {kind: local}\nstorage: {kind: local}",
     "run: {kind: ray-cluster}",
     'data: {corpus: ""}',
-    'data: {files: ["gs://my-bucket/text"]}',
+    'data: {files: ["gs://research-runs/text"]}',
     "run: {command: [sleep, infinity]}",
     "train: null",
     "common: {accelerators: {v6e: {topologies: {4x4: []}}}}",
@@ -74,6 +74,7 @@ _MORE = (
     "train: {model_name: llama3-8b, head_dim: 64}",
     "train: {model_name: qwen3-8b}",
     "train: {model_name: llama3-8b, max_target_length: 16384}",
+    "storage: {bucket: my-bucket}",
     _LOCAL + "\ntrain: {num_epoch: 1}\ndata: {corpus: '', files: [tests/charts/yaml/words.txt]}",
     _LOCAL + "\ntrain: {model_name: llama3.1-8b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
@@ -87,7 +88,7 @@ def rules() -> dict[str, list[tuple[str, str]]]:
     with pytest.MonkeyPatch.context() as patch:
         # The page is the same on every machine.
         patch.chdir(CHECKOUT)
-        use_machine(patch, free=150_000_000_000, memory=64_000_000_000)
+        use_machine(patch, free=150_000_000_000, memory=64_000_000_000, cores=8)
         return _rules()
 
 

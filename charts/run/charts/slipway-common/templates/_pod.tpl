@@ -114,6 +114,11 @@ spec:
       volumeMounts:
         - name: storage
           mountPath: {{ $values.storage.mountPath | quote }}
+        {{- if $values.storage.text.bucket }}
+        - name: text
+          mountPath: {{ $values.storage.text.mountPath | quote }}
+          readOnly: true
+        {{- end }}
         - name: shared-memory
           mountPath: /dev/shm
         {{- if $config }}
@@ -124,6 +129,9 @@ spec:
   volumes:
     - name: storage
       {{- include "common.pod.storage" (dict "storage" $values.storage "user" $user "host" $host) | nindent 6 }}
+    {{- if $values.storage.text.bucket }}
+    {{- include "common.pod.text" (dict "text" $values.storage.text "user" $user "host" $host) | nindent 4 }}
+    {{- end }}
     - name: shared-memory
       emptyDir:
         medium: Memory
