@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_pod_sets_are_compared_with_the_limit_of_the_cluster(
         {"groupName": f"slice-{n}", "replicas": 1, "numOfHosts": 2, "template": {"spec": {"containers": []}}}
         for n in range(slices)
     ]
-    head = {"template": {"spec": {"containers": []}}}
+    head: dict[str, Any] = {"template": {"spec": {"containers": []}}}
     obj = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
