@@ -15,8 +15,8 @@ from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 
 _CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and its limit is 256 KiB
-# Of a Ray cluster, whose head is a pod set, too. The newest supported Kueue accepts 18 pod sets (the CRD of Workload);
-# launcher.diagnose.preflight compares with the limit of the cluster: 8 up to 0.17, 10 in 0.18.
+# The groups of a Ray cluster, whose head is a pod set, too. The newest supported Kueue accepts 18 pod sets (the CRD of
+# Workload); launcher.diagnose.preflight compares with the limit of the cluster: 8 up to 0.17, 10 in 0.18.
 _MAX_GROUPS = 17
 
 

@@ -93,7 +93,7 @@ TPU_WEBHOOK = Component(
     "It comes with GKE's Ray add-on; elsewhere install ai-on-gke/kuberay-tpu-webhook.",
 )
 _TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
-# What an older TPU webhook cannot do: (first version, what, the accelerator that needs it or "" for all).
+# Features that an older TPU webhook lacks: (first version, lack, the accelerator that needs it or "" for all).
 _TPU_WEBHOOK_FEATURES = (
     ((1, 3, 0), "it does not set MEGASCALE_*, so a run on several slices under Ray would not start", ""),
     ((1, 3, 1), "it does not know tpu7x", "tpu7x"),
