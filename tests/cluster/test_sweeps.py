@@ -7,16 +7,19 @@ import json
 import re
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.backends.kubernetes import reader
+from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.k8s.errors import ClusterError
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import LauncherCli, kuberay_removes_finalizers
+from tests.cluster.proxy import Proxy
 from tests.cluster.replay import follow_as
 
 SWEEP, VALUES = "slipway.dev/sweep", "slipway.dev/sweep-values"
@@ -193,6 +196,21 @@ def test_a_list_of_names_that_is_out_of_date_or_refused(
     monkeypatch.setattr(reader, "used_names", forbidden)
     done = cli(*sweep)
     assert (done.code, len(cli.runs(admin))) == (0, 6), done.err
+
+
+def test_runs_of_the_same_shape_share_a_dry_run(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """At most one dry run for each thread, which may begin before the first has ended."""
+    rates = ",".join(f"{number}e-5" for number in range(1, 25))
+    with Proxy(control_plane) as proxy:
+        proxied = LauncherCli(proxy.kubeconfig(tmp_path, cli.namespace), cli.namespace, tmp_path)
+        done = proxied(
+            "submit", "-f", cli.values("job-set", "lr"), "--detach", "--sweep", f"train.learning_rate={rates}"
+        )
+        assert done.code == 0, done.err
+        creates = [request for request in proxy.requests if request.startswith("POST ") and "jobsets" in request]
+    dry_runs = [request for request in creates if "dryRun" in request]
+    assert len(creates) - len(dry_runs) == 24
+    assert 1 <= len(dry_runs) <= KubernetesBackend.max_parallel
 
 
 def test_a_quota_that_is_used_up_in_the_middle_keeps_what_was_made(cli: LauncherCli, admin: Api) -> None:

@@ -64,7 +64,7 @@ _FREED_SECONDS = 90.0
 _RACES = 20
 # The annotations with the values of a run's training, in JSON.
 _CONFIGS = re.compile(
-    rf'"(?:{re.escape(label_keys.RUN_CONFIG)}|{re.escape(label_keys.SWEEP_VALUES)})": "(?:[^"\\\\]|\\\\.)*"'
+    rf'"(?:{re.escape(label_keys.RUN_CONFIG)}|{re.escape(label_keys.SWEEP_VALUES)})": "(?:[^"\\]|\\.)*"'
 )
 _STARTING = (State.STARTING, State.RESTARTING)
 # Available since KubeRay 1.6.
