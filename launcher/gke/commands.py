@@ -395,6 +395,18 @@ def apply_classes(plan: Plan) -> Command:
     return _kubectl(plan, "apply", "--server-side", "-f", "-", stdin=json.dumps(classes, indent=2))
 
 
+def _specific(name: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reservation of a ComputeClass, with its project, block and sub-block if the values name them."""
+    found: dict[str, Any] = {"name": name}
+    if over.get("reservationProject"):
+        found["project"] = over["reservationProject"]
+    if over.get("reservationBlock"):
+        found["reservationBlock"] = {"name": over["reservationBlock"]}
+        if over.get("reservationSubBlock"):
+            found["reservationBlock"]["reservationSubBlock"] = {"name": over["reservationSubBlock"]}
+    return found
+
+
 def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the ComputeClass of each flavor with accelerators: on Autopilot, GKE makes nodes by it."""
     for name, flavor in plan.queues["flavors"].items():
@@ -413,7 +425,8 @@ def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
         if provisioning == "spot":
             rule["spot"] = True
         elif provisioning == "reservation":
-            rule["reservations"] = {"affinity": "Specific", "specific": [{"name": flavor["reservation"]}]}
+            specific = _specific(flavor["reservation"], plan.values["pools"].get(name) or {})
+            rule["reservations"] = {"affinity": "Specific", "specific": [specific]}
         elif provisioning == "flex-start":
             rule["flexStart"] = {"enabled": True}
         yield {

@@ -250,7 +250,7 @@ def _pools_of(
         "topology": found.topology if found.hosts > 1 or row["dimensions"] == 3 else "",
         "gpu_label": row["label"] if found.kind == "gpu" else "",
         "provisioning": provisioning,
-        "reservation": flavor.get("reservation") or "",
+        "reservation": reservation_path(flavor, over, cluster["project"]),
         "queued": flex and over.get("queuedProvisioning") is not False,
         "seconds": seconds(over.get("maxRunDuration") or ("7d" if flex else "")),
         "compact": found.kind == "gpu" and found.hosts > 1 if compact is None else compact,
@@ -263,6 +263,17 @@ def _pools_of(
         return
     for number in range(1, slices + 1):
         yield Pool(f"{name}-{number}", min_slices=int(number <= kept), max_slices=1, **shared)
+
+
+def reservation_path(flavor: Mapping[str, Any], over: Mapping[str, Any], project: str) -> str:
+    """Return the reservation as GKE names it: its name, or a path if it has a project or a block; "" without one."""
+    name = str(flavor.get("reservation") or "")
+    owner, block, part = (over.get(f"reservation{key}") or "" for key in ("Project", "Block", "SubBlock"))
+    if not name or not (owner or block):
+        return name
+    path = f"projects/{owner or project}/reservations/{name}"
+    path += f"/reservationBlocks/{block}" if block else ""
+    return path + (f"/reservationSubBlocks/{part}" if part else "")
 
 
 def _taint(taint: Mapping[str, Any]) -> str:

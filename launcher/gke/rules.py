@@ -195,6 +195,13 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         message = f"gke.pools.{name}.secondaryBootDisk needs gke.imageStreaming: true."
         yield values.problem("image-streaming", (*pool, "secondaryBootDisk"), message)
     yield from _durations(name, provisioning, over, values)
+    for key in ("reservationProject", "reservationBlock", "reservationSubBlock"):
+        if over.get(key) and provisioning != "reservation":
+            message = f"gke.pools.{name}.{key} applies only to provisioning: reservation; {name} is {provisioning}."
+            yield values.problem("reservation", (*pool, key), message)
+    if over.get("reservationSubBlock") and not over.get("reservationBlock"):
+        message = f"gke.pools.{name}.reservationSubBlock needs gke.pools.{name}.reservationBlock, which contains it."
+        yield values.problem("reservation", (*pool, "reservationSubBlock"), message)
     if values.cluster["mode"] == "autopilot" and (kept or over.get("compactPlacement")):
         message = f"gke.pools.{name}: Autopilot has no node pools; remove minSlices and compactPlacement."
         yield values.problem("autopilot", pool, message)

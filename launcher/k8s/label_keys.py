@@ -34,6 +34,8 @@ KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 KUEUE_PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 
+MAINTENANCE_TIME = "cloud.google.com/scheduled-maintenance-time"
+
 RAY_CLUSTER = "ray.io/cluster"
 RAY_NODE_TYPE = "ray.io/node-type"
 RAY_GROUP = "ray.io/group"

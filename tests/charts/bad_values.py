@@ -240,6 +240,12 @@ BAD = [
         "image.rayVersion", "image: {rayVersion: v2.60}", '"v2.60" is not a valid Ray version; write it like 2.60.0.'
     ),
     InvalidValues("image.rayVersion", "image: {rayVersion: 2.60}", "got number, want string"),
+    InvalidValues(
+        "run.deadlineSeconds",
+        "run: {deadlineSeconds: 700000}\nslice: {provisioning: flex-start}",
+        "nodes of flex-start run for at most 7 days, 604800 seconds.",
+        (RUN, JOB_SET),
+    ),
     # Storage.
     InvalidValues(
         "storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."

@@ -303,7 +303,12 @@ class Gke:
             raise invalid("Queued_provisioning doesn't support TPUs.")
         if consumed == "SPECIFIC_RESERVATION":
             for value in affinity.get("values", []):
-                self._check_reservation(value.rpartition("/")[2], zones, machine_type, nodes)
+                self._check_reservation(
+                    re.sub(r"^projects/[^/]+/reservations/|/reservationBlocks/.*$", "", value),
+                    zones,
+                    machine_type,
+                    nodes,
+                )
         else:
             self._check_quota(at, zones[0], nodes * chips)
 

@@ -219,8 +219,9 @@ def stamp(moment: datetime) -> str:
 
 
 def _label(obj: Object, selector: str) -> bool:
-    key, _, value = selector.partition("=")
-    return bool((obj["metadata"].get("labels") or {}).get(key) == value)
+    key, equals, value = selector.partition("=")
+    labels = obj["metadata"].get("labels") or {}
+    return bool(labels.get(key) == value) if equals else key in labels
 
 
 def _field(obj: Object, selector: str) -> bool:

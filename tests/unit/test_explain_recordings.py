@@ -298,3 +298,31 @@ def test_few_requests() -> None:
     explain_run(cluster, "JobSet", "waiting-2")
     assert len(cluster.requests) == len(set(cluster.requests)) <= 9
     assert not any(requests.startswith(("pods", "nodes", "events")) for requests in cluster.requests)
+
+
+def test_maintenance_of_the_nodes_of_a_run_is_reported() -> None:
+    """The labels and the taint are those that GKE documents for nodes with TPUs and GPUs."""
+    cluster = recorded.at("three-then-one-and-two", 10)
+    run = RunObject.parse(cluster.find("JobSet", "slices-3"))
+    quiet = explain(Situation(run, cluster, cluster.now))
+    assert quiet.suggestions == ()
+    pods = [obj for obj in cluster.objects if obj["kind"] == "Pod" and obj["spec"].get("nodeName")]
+    used = sorted({pod["spec"]["nodeName"] for pod in pods if "slices-3" in pod["metadata"]["name"]})
+    at = {"cloud.google.com/scheduled-maintenance-time": "1795000000"}
+    taint = [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}]
+    node = {"apiVersion": "v1", "kind": "Node"}
+    cluster.add(
+        {**node, "metadata": {"name": used[0], "labels": at}, "spec": {}},
+        {**node, "metadata": {"name": used[1], "labels": at}, "spec": {"taints": taint}},
+        {**node, "metadata": {"name": "other", "labels": at}, "spec": {}},
+    )
+    found = explain(Situation(run, cluster, cluster.now))
+    assert found.headline == quiet.headline
+    nodes = {item.name: item.says for item in found.evidence if item.kind == "Node"}
+    assert nodes == {
+        used[0]: "has maintenance scheduled for 2026-11-18 11:06 UTC.",
+        used[1]: "is about to stop for maintenance.",
+    }
+    assert found.suggestions == (
+        "GKE stops the pods of a node for its maintenance. The run then restarts from its last checkpoint.",
+    )

@@ -80,6 +80,12 @@ def test_a_pool_for_each_slice_of_several_hosts(plan: Any) -> None:
             2,
         ),
         (
+            {"provisioning": "reservation", "reservation": "ours"},
+            {"reservationProject": "owner", "reservationBlock": "b1", "reservationSubBlock": "s2"},
+            {"--reservation=projects/owner/reservations/ours/reservationBlocks/b1/reservationSubBlocks/s2"},
+            2,
+        ),
+        (
             {"provisioning": "flex-start"},
             {"maxRunDuration": "36h"},
             {"--flex-start", "--enable-queued-provisioning", "--max-run-duration=129600s", "--no-enable-autorepair"},
@@ -123,6 +129,9 @@ def test_the_pools_of_a_flavor(
         ({"pools": {"tpu": {"minSlices": 3}}}, {}, "more than the 2 slices"),
         ({"pools": {"tpu": {"maxRunDuration": "1d"}}}, {}, "applies only to flex-start"),
         ({"pools": {"tpu": {"maxRunDuration": "8d"}}}, {"flavors": {"tpu": {"provisioning": "flex-start"}}}, "7 days"),
+        ({"pools": {"tpu": {"reservationBlock": "b"}}}, {}, "applies only to provisioning: reservation"),
+        ({"pools": {"tpu": {"reservationSubBlock": "s"}}},
+         {"flavors": {"tpu": {"provisioning": "reservation", "reservation": "r"}}}, "reservationBlock, which contains"),
         ({"imageStreaming": False, "pools": {"tpu": {"secondaryBootDisk": "x"}}}, {}, "needs gke.imageStreaming: true"),
         ({"naem": "x"}, {}, "unknown key gke.naem; did you mean gke.name?"),
         ({}, {"flavors": {"tpu": {"topology": "4x5"}}}, '"4x5" is not a topology of v6e'),
@@ -190,6 +199,20 @@ def test_autopilot_has_compute_classes_instead_of_pools(plan: Any) -> None:
         {"tpu": {"type": "tpu-v6e-slice", "count": 4, "topology": "4x4"}, "spot": True}
     ]
     assert made.queues_user["flavors"]["tpu"]["nodeLabels"] == {"cloud.google.com/compute-class": "tpu"}
+    reserved = plan(
+        {
+            "mode": "autopilot",
+            "location": "us-east5",
+            "pools": {"tpu": {"reservationBlock": "b1", "reservationSubBlock": "s2"}},
+        },
+        flavors={"tpu": {"provisioning": "reservation", "reservation": "ours"}},
+    )
+    (found,) = commands.compute_classes(reserved)
+    block = {"name": "b1", "reservationSubBlock": {"name": "s2"}}
+    assert found["spec"]["priorities"][0]["reservations"] == {
+        "affinity": "Specific",
+        "specific": [{"name": "ours", "reservationBlock": block}],
+    }
     assert "nodeLabels" not in made.queues_user["flavors"]["cpu"]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from launcher.backends.base import State
 from launcher.backends.kubernetes import states
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import clause, join_words, one_line, sentence
 from launcher.diagnose.explain.situation import Situation
+from launcher.k8s import label_keys
 
 _FINALIZERS = {
     "ray.io/": "KubeRay's operator",
@@ -17,6 +19,9 @@ _FINALIZERS = {
     "foregroundDeletion": "Kubernetes when the pods are gone",
     "jobset.sigs.k8s.io/": "JobSet's controller",
 }
+_MAINTENANCE = "cloud.google.com/active-node-maintenance"
+_TERMINATION = "cloud.google.com/impending-node-termination"
+_MOST_NODES = 5
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONFIG_ERROR = 2
 """The trainer's exit code for an invalid config, which a restart does not fix."""
@@ -187,7 +192,29 @@ def running(situation: Situation) -> Finding | None:
     if preemptions:
         often = "once" if preemptions == 1 else f"{preemptions} times"
         shown.append(Evidence(situation.run.kind, situation.name, f"was preempted {often}."))
-    return Finding(f"{situation.name} is running{span}.", tuple(shown))
+    due = list(maintenance(situation))
+    headline = f"{situation.name} is running{span}."
+    if not due:
+        return Finding(headline, tuple(shown))
+    stops = "GKE stops the pods of a node for its maintenance. The run then restarts from its last checkpoint."
+    return Finding(headline, (*shown, *due[:_MOST_NODES]), (stops,))
+
+
+def maintenance(situation: Situation) -> Iterator[Evidence]:
+    """Yield the maintenance that GKE has announced or begun on the nodes of the run's pods.
+
+    GKE labels such a node with the time (seconds since 1970), and taints it shortly before it stops the node's pods.
+    """
+    names = {pod.node for pod in situation.pods if pod.node}
+    for node in situation.nodes_with_maintenance if names else ():
+        if node.name not in names:
+            continue
+        at = node.label(label_keys.MAINTENANCE_TIME)
+        if node.label(_MAINTENANCE) == "ONGOING" or any(taint.key == _TERMINATION for taint in node.taints):
+            yield Evidence("Node", node.name, "is about to stop for maintenance.")
+        elif at.isdecimal():
+            when = datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%d %H:%M UTC")
+            yield Evidence("Node", node.name, f"has maintenance scheduled for {when}.")
 
 
 def ended_containers(situation: Situation) -> Iterator[tuple[str, int, str]]:

@@ -287,6 +287,11 @@ class Situation:
         return list(map(Node, self._list(door.NODE, everywhere=True)))
 
     @cached_property
+    def nodes_with_maintenance(self) -> list[Node]:
+        """The nodes with the label with which GKE announces maintenance; reading all nodes would take long."""
+        return list(map(Node, self._list(door.NODE, labels=label_keys.MAINTENANCE_TIME, everywhere=True)))
+
+    @cached_property
     def claims(self) -> dict[str, Object]:
         """The PersistentVolumeClaims of the namespace."""
         return {name(item): item for item in self._list(door.PVC)}
