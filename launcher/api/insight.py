@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from launcher.api.gke import plan_cluster
 from launcher.backends.lookup import find, find_run, no_run
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -132,11 +133,18 @@ def profile(
     return capture(*find(name, target), steps, say)
 
 
-def doctor(target: Target = DEFAULT_TARGET) -> list[Finding]:
+def doctor(target: Target = DEFAULT_TARGET, files: Sequence[str] = (), sets: Sequence[str] = ()) -> list[Finding]:
     """Check this machine and the cluster of `target`: return what works, what does not, and how to fix it.
 
-    Changes nothing. A check for which this user lacks the rights is a finding of level `unknown`.
+    `files` and `sets` are values for `plan_cluster`; the cluster on Google Cloud is compared with them. Changes
+    nothing. A check for which this user lacks the rights is a finding of level `unknown`.
     """
+
     from launcher.diagnose.doctor import examine
 
-    return examine(target)
+    found = examine(target)
+    if files or sets:
+        from launcher.gke import findings
+
+        found += findings.examine(plan_cluster(files, sets))
+    return found

@@ -93,6 +93,12 @@ class Cloud:
         out, err = process.communicate(timeout=300)
         return process.returncode, out, err
 
+    def doctor(self, file: Path) -> list[dict[str, str]]:
+        """Return the findings of `launcher doctor` on the cluster's plan."""
+        command = [sys.executable, "-m", "launcher", "doctor", "-f", str(file), "-o", "json"]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=300)
+        return [each for each in json.loads(done.stdout) if each["part"] == "plan of the cluster"]
+
     def steps(self, file: Path) -> list[str]:
         """Return the steps that the plan has left, and the differences that it cannot change."""
         code, out, err = self("plan", "-f", str(file), "-o", "json")
@@ -187,10 +193,15 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
 
     # Fewer slices, one that always runs: a pool is deleted, another has nodes.
     smaller = cloud.values(**commands.SMALLER)
+    differences = cloud.doctor(smaller)
+    assert {each["level"] for each in differences} == {"warning"}
+    assert [each["subject"] for each in differences] == cloud.steps(smaller)
+    assert "differs (create its nodes)." in [each["says"] for each in differences]
     assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "node pool gke-tpu-2", "queues"]
     code, out, err = cloud("up", "-f", str(smaller), "--yes")
     assert code == 0, err
     assert cloud.steps(smaller) == []
+    assert [(each["level"], each["says"]) for each in cloud.doctor(smaller)] == [("ok", "is as in the values.")]
 
     code, out, err = cloud("down", "-f", str(smaller), "--yes")
     assert code == 0, err

@@ -21,12 +21,13 @@ class Level(StrEnum):
 
 MACHINE = "this machine"
 CLUSTER = "the cluster"
+CLUSTER_PLAN = "plan of the cluster"
 CONTROLLERS = "controllers"
 QUEUES = "queues"
 CAPACITY = "quota and nodes"
 TEAMS = "between teams"
 RIGHTS = "your rights"
-PARTS = (MACHINE, CLUSTER, CONTROLLERS, QUEUES, CAPACITY, TEAMS, RIGHTS)
+PARTS = (MACHINE, CLUSTER, CLUSTER_PLAN, CONTROLLERS, QUEUES, CAPACITY, TEAMS, RIGHTS)
 
 
 @dataclass(frozen=True)

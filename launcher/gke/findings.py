@@ -1,0 +1,37 @@
+"""The differences between the plan of a cluster and the cluster, as findings of `launcher doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from launcher.diagnose.doctor.finding import CLUSTER_PLAN, Finding, Level
+from launcher.errors import LauncherError
+from launcher.gke import steps, up
+from launcher.gke.plan import Plan
+
+_DIFFERS = {steps.CREATE: "is missing", steps.CHANGE: "differs", steps.DELETE: "is not in the values"}
+
+
+def examine(plan: Plan) -> Iterator[Finding]:
+    """Yield a finding for each difference, or one that there is none. Changes nothing."""
+    subject = f"cluster {plan.name}"
+    try:
+        changes = up.changes(plan)
+    except LauncherError as error:
+        yield Finding(CLUSTER_PLAN, Level.UNKNOWN, subject, error.message, error.hint)
+        return
+    for sentence in changes.conflicts:
+        yield Finding(
+            CLUSTER_PLAN, Level.PROBLEM, subject, f"{sentence.rstrip('.')}.", "Correct the values of the cluster."
+        )
+    for step in changes.steps:
+        detail = f" ({step.detail})" if step.detail else ""
+        yield Finding(
+            CLUSTER_PLAN,
+            Level.WARNING,
+            step.what,
+            f"{_DIFFERS[step.action]}{detail}.",
+            "launcher cluster up changes it.",
+        )
+    if not changes.conflicts and not changes.steps:
+        yield Finding(CLUSTER_PLAN, Level.OK, subject, "is as in the values.")
