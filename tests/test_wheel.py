@@ -108,7 +108,8 @@ def test_charts_and_presets_are_found_from_any_folder(installed: Path, tmp_path:
     files = {row["file"] for row in json.loads(done.stdout)}
     assert files
     assert all(str(installed) in str((tmp_path / file).resolve()) for file in files), files
-    preset = ["-f", "tutorials/llama3-8b-v6e-16", "--name", "llama"]
+    preset = ["-f", "tutorials/llama3-8b-v6e-16", "--name", "llama", "--set", "image.repository=example.com/trainer"]
+    preset += ["--set", "storage.bucket=lab-runs"]
     done = launcher(installed, tmp_path, "render", *preset, env={"SLIPWAY_HELM": str(tool("helm"))})
     assert (done.returncode, done.stderr) == (0, "")
     assert "kind: RayJob" in done.stdout

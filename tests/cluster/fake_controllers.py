@@ -26,6 +26,23 @@ KIND = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
 DEACTIVATED = "The workload is deactivated"
 
 
+def queued_workload(run: Object, queue: str) -> Object:
+    """Return the Workload that Kueue creates for the run, before its first condition."""
+    metadata = run["metadata"]
+    owner = {"apiVersion": run["apiVersion"], "kind": run["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+    pods = {"spec": {"containers": [{"name": "trainer", "image": "example.invalid/trainer:1"}]}}
+    return {
+        **KIND,
+        "metadata": {
+            "name": f"of-{metadata['name']}",
+            "namespace": metadata["namespace"],
+            "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]},
+            "ownerReferences": [owner],
+        },
+        "spec": {"queueName": queue, "podSets": [{"name": "slice", "count": 2, "template": pods}]},
+    }
+
+
 @contextlib.contextmanager
 def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> Iterator[None]:
     """While this is open, runs in `namespaces` that are deactivated or suspended stop as with the real controllers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -24,13 +25,18 @@ from typing import Any
 import pytest
 
 from launcher.config.values.files import dumps
-from tests.cluster.api import Api
+from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import controllers, queued_workload
+from tests.docs.cluster import queues_of_their_own
+from tests.docs.pages import page
 from tests.gcloud import commands, harness
 from tests.gcloud.stub import Stub
 from tests.gcloud.world import World
 from tests.tools.go_tools import tool
 
+CHECKOUT = Path(__file__).parents[2]
+RAYJOB = {"apiVersion": "ray.io/v1", "kind": "RayJob"}
 CONTEXT = "gke_demo-project_us-east5-b_slipway"
 # The controllers' manifests are on the network. This program applies a Deployment with the same name and image tag
 # instead; nothing pulls the image. For the rest, it is kubectl.
@@ -210,6 +216,48 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
     assert code == 0, err
     code, out, err = cloud("down", "-f", str(smaller), "--delete-bucket", "--yes")
     assert (code, err) == (0, "There is nothing to delete.\n")
+
+
+def test_the_tutorial_from_an_empty_project_to_a_run_and_back(cloud: Cloud, control_plane: ControlPlane) -> None:
+    """The commands of the page, in its order. The image cannot be pushed, and no machine trains the run."""
+    shown = page(CHECKOUT / "docs/tutorial/3-gke.md")
+    typed = []
+    for block in shown.blocks:
+        text = block.text.replace("my-project", "demo-project")
+        if block.file:
+            (cloud.folder / block.file).write_text(text, encoding="utf-8")
+        elif block.language == "sh":
+            typed += [shlex.split(line) for line in text.splitlines() if line.startswith("launcher ")]
+    (cloud.folder / "image.yaml").write_text("image: {repository: example.invalid/trainer, tag: v1}\n")
+    verbs = [" ".join(words[1:3] if words[1] == "cluster" else words[1:2]) for words in typed]
+    assert verbs == [
+        *("cluster plan", "cluster up", "doctor", "image", "submit", "list", "status", "logs", "explain"),
+        *("cancel", "submit", "cluster down"),
+    ]
+    seen = {}
+    rayjobs = "/apis/ray.io/v1/namespaces/research/rayjobs"
+    with queues_of_their_own(control_plane), controllers(control_plane, "research"):
+        for verb, words in zip(verbs, typed, strict=True):
+            if verb in ("image", "logs"):
+                continue
+            more = {"submit": ["--detach"], "cluster up": ["--yes"], "cluster down": ["--yes"]}.get(verb, [])
+            done = subprocess.run(
+                [sys.executable, "-m", "launcher", *words[1:], *more],
+                **{"cwd": cloud.folder, "env": cloud.env, "stdin": subprocess.DEVNULL, "timeout": 300},
+                **{"capture_output": True, "text": True, "check": False},
+            )
+            seen[verb] = done.stdout + done.stderr
+            # The API server's simulated nodes are not those of GKE, and no webhook is installed.
+            assert done.returncode == (1 if verb == "doctor" else 0), seen[verb]
+            if verb == "submit":
+                [run] = control_plane.api.items(rayjobs)
+                with contextlib.suppress(ApiError):  # the second submit is of the same run, which has a Workload
+                    control_plane.api.create(queued_workload({**RAYJOB, **run}, "research"))
+    assert "If all slices run: $43.20 per hour." in seen["cluster plan"]
+    assert "The cluster slipway is ready." in seen["cluster up"]
+    assert "llama" in seen["list"]
+    assert "llama" in seen["explain"]
+    assert cloud.stub.gke.clusters == {}
 
 
 def _runs(group: int) -> bool:

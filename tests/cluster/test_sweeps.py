@@ -17,7 +17,7 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.k8s.errors import ClusterError
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_controllers import controllers
+from tests.cluster.fake_controllers import controllers, queued_workload
 from tests.cluster.launching import LauncherCli, kuberay_removes_finalizers
 from tests.cluster.proxy import Proxy
 from tests.cluster.replay import follow_as
@@ -42,23 +42,7 @@ def config(run: Object) -> Any:
 def admit_none(cli: LauncherCli, admin: Api) -> None:
     """Create the Workloads of all runs, as Kueue does. They are queued."""
     for run in cli.runs(admin):
-        name, uid = run["metadata"]["name"], run["metadata"]["uid"]
-        pods = {"spec": {"containers": [{"name": "trainer", "image": "example.invalid/trainer:1"}]}}
-        admin.create(
-            {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "Workload",
-                "metadata": {
-                    "name": f"of-{name}",
-                    "namespace": cli.namespace,
-                    "labels": {"kueue.x-k8s.io/job-uid": uid},
-                    "ownerReferences": [
-                        {"apiVersion": run["apiVersion"], "kind": run["kind"], "name": name, "uid": uid}
-                    ],
-                },
-                "spec": {"queueName": "multislice", "podSets": [{"name": "slice", "count": 2, "template": pods}]},
-            }
-        )
+        admin.create(queued_workload(run, "multislice"))
 
 
 def test_one_object_for_each_combination(cli: LauncherCli, admin: Api) -> None:

@@ -51,6 +51,8 @@ def plans() -> Iterator[Plan]:
             yield api.plan_cluster([str(file)])
     for names in PRESETS:
         yield api.plan_cluster(names, ["gke.project=demo-project"])
+    # The tutorial, which tests/cluster/test_gke.py follows.
+    yield api.plan_cluster(PRESETS[0], ["gke.project=demo-project", "gke.bucket.name=demo-project-slipway"])
     yield from map(plan_of, FILES)
 
 
