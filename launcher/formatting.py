@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -36,6 +37,19 @@ def duration(seconds: float) -> str:
         if len(parts) == 2:
             break
     return " ".join(parts)
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def seconds(text: str) -> float | None:
+    """Return the seconds of a duration: "90", "90s", "5m", "1.5h", "7d", "1h30m"; None if it is invalid."""
+    if re.fullmatch(r"[0-9.]+", text):
+        text += "s"
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", text)
+    if not parts or "".join(map("".join, parts)) != text:
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def clock(seconds: float) -> str:

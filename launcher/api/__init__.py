@@ -24,6 +24,7 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and 
 """
 
 from launcher.api._backend import backend_for
+from launcher.api.alternatives import Alternatives, choose_alternative
 from launcher.api.forecasts import forecast, refuse_misfits
 from launcher.api.gke import (
     adopt_cluster,
@@ -63,6 +64,7 @@ from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resol
 from launcher.backends.selection import RunFilter, select
 
 __all__ = [
+    "Alternatives",
     "NoSuchRun",
     "RunFilter",
     "WaitTimeout",
@@ -74,6 +76,7 @@ __all__ = [
     "cancel_sweep",
     "check",
     "check_release",
+    "choose_alternative",
     "cluster_changes",
     "cluster_removal",
     "cluster_script",

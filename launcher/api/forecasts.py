@@ -31,7 +31,8 @@ def forecast(
     (`fresh` compiles it again). It runs in a separate process for at most `timeout_seconds`, up to the point where
     memory and schedule are settled, or with `finish` down to the chip's code. If the run does not fit, changes are
     compiled for `search_seconds` (None: 600) until one fits. If it fits, changes that make it faster are compiled for
-    `search_seconds` (None: none). The cost is for `tokens` if given, otherwise for train.steps.
+    `search_seconds` (None: none). The cost is for `tokens` if given, otherwise for train.steps. Each alternative in
+    slice.any has a forecast of its own.
 
     Raises launcher.config.plan.CheckFailed if a rule is violated, and LauncherError if the compiler is not installed or
     rejects the run.
@@ -41,12 +42,12 @@ def forecast(
     from launcher.config.values.files import chart_defaults
     from launcher.forecast.child import Limits
     from launcher.forecast.compiled import Compiler
-    from launcher.forecast.forecast import forecast as make
+    from launcher.forecast.forecast import forecast_alternatives
 
     plan = plan_launch(load(files, sets), chart_defaults(CHART), rules=FORECAST_RULES)
     limits = Limits(seconds=timeout_seconds, finish=finish)
     compiler = Compiler(limits=limits, fresh=fresh, watch=watch or Silent())
-    return make(plan, compiler, search_seconds=search_seconds, tokens=tokens)
+    return forecast_alternatives(plan, compiler, search_seconds=search_seconds, tokens=tokens)
 
 
 def refuse_misfits(*plans: LaunchPlan) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
+from launcher.api.alternatives import alternatives, in_alternatives
 from launcher.config.kinds import RunKind
 from launcher.config.values.tree import with_defaults
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -39,7 +40,8 @@ def plan(files: Files, sets: Sets = (), *, name: str | None = None, force: bool 
     from launcher.config.plan import plan_launch
     from launcher.config.values.files import chart_defaults
 
-    return replace(plan_launch(load(files, sets), chart_defaults(CHART), name=name), force=force)
+    made = plan_launch(load(files, sets), chart_defaults(CHART), name=name)
+    return replace(made, force=force, others=tuple(replace(each, force=force) for each in made.others))
 
 
 def check(
@@ -71,12 +73,14 @@ def check(
     if has_errors(found):
         return found
     wanted = plan_launch(user, chart_defaults(CHART), name=name)
-    misfit = known_forecast.problem(wanted)
-    if misfit is not None:
-        found = [*found, misfit]
-    if not (live or wanted.kind is RunKind.LOCAL) or has_errors(found):
-        return found
-    return [*found, *backend_for(wanted, target).problems(wanted)]
+    of_each = []
+    for each in alternatives(wanted):
+        misfit = known_forecast.problem(each)
+        of_one = [] if misfit is None else [misfit]
+        if (live or each.kind is RunKind.LOCAL) and not has_errors([*found, *of_one]):
+            of_one += backend_for(each, target).problems(each)
+        of_each.append((each, of_one))
+    return [*found, *(in_alternatives(of_each) if wanted.others else of_each[0][1])]
 
 
 def render(plan: LaunchPlan) -> Rendering:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
+from launcher.api.alternatives import choose_alternative
 from launcher.api.forecasts import refuse_misfits
 from launcher.backends.base import Preview, found_or_deleted
 from launcher.backends.log_excerpt import Excerpt
@@ -36,17 +37,21 @@ def preview(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = 
     """
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
         return Preview(plan.config, "The values are valid. No kubeconfig was found, so no cluster checked them.")
-    return backend_for(plan, target).preview(plan, accept_changes=accept_changes)
+    backend = backend_for(plan, target)
+    return backend.preview(choose_alternative(plan, backend)[0], accept_changes=accept_changes)
 
 
 def submit(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> Submission:
     """Start the run, or find or resume the run with its name. Returns immediately.
 
-    With `accept_changes`, continue from the last checkpoint with a config that differs from the run's. Raises
-    CheckFailed if an earlier forecast found that the run does not fit.
+    With `accept_changes`, continue from the last checkpoint with a config that differs from the run's. Of several
+    alternatives in slice.any, the first with free quota is submitted; launcher.api.alternatives tries the next one if
+    it waits too long. Raises CheckFailed if an earlier forecast found that the run does not fit.
     """
+    backend = backend_for(plan, target)
+    plan, _ = choose_alternative(plan, backend)
     refuse_misfits(plan)
-    return backend_for(plan, target).submit(plan, accept_changes=accept_changes)
+    return backend.submit(plan, accept_changes=accept_changes)
 
 
 def status(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:

@@ -53,10 +53,11 @@ class RunStatus:
     `seconds_left` is an estimate from the last steps.
 
     On a cluster, `position` is the run's place in its queue, from 1; `accelerator` is the accelerator of a slice with
-    its topology ("v6e 4x4"); `slices` is the number of slices; `context` is the kubectl context. `sweep` is the sweep
-    that contains the run, and `sweep_values` the values that the sweep set, by key. `stuck` is True if the run waits
-    for something that waiting does not fix; `reason` then describes the fix. A field that is unknown, or that does
-    not apply to the kind, is None or empty.
+    its topology ("v6e 4x4"); `slices` is the number of slices; `provisioning` is how its machines are provisioned, ""
+    if on demand ("spot"; for a run with alternatives the flavor that it got, "flavor v6e-spot"); `context` is the
+    kubectl context. `sweep` is the sweep that contains the run, and `sweep_values` the values that the sweep set, by
+    key. `stuck` is True if the run waits for something that waiting does not fix; `reason` then describes the fix. A
+    field that is unknown, or that does not apply to the kind, is None or empty.
     """
 
     name: str
@@ -89,6 +90,14 @@ class RunStatus:
     sweep_values: Mapping[str, Any] = field(default_factory=dict)
     stuck: bool = False
     preemptions: int = 0
+    provisioning: str = ""
+
+    @property
+    def machines(self) -> str:
+        """The slices of a run on a cluster: "2 x v6e 4x4, spot"; "" if they are unknown."""
+        if not self.slices or not self.accelerator:
+            return ""
+        return ", ".join(filter(None, [f"{self.slices} x {self.accelerator}", self.provisioning]))
 
     @property
     def has_object(self) -> bool:

@@ -25,6 +25,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from launcher.api import Alternatives
     from launcher.backends.base import Backend
 
 # Without a terminal, the interval between lines of progress.
@@ -58,11 +59,12 @@ def follow(
     *,
     live: Callable[[Console], LiveRunView] | None = None,
     cancel_stuck: bool = True,
+    alternatives: Alternatives | None = None,
 ) -> RunStatus:
     """Show the run's progress on stderr until it ends, and return its last status.
 
     `live` is the display on a terminal (None: a progress bar). A run that is stuck for too long is cancelled, unless
-    `cancel_stuck` is False.
+    `cancel_stuck` is False. `alternatives` submits another alternative of the run if it waits too long.
 
     Raises Detached on Ctrl-C: the run continues, and the message lists the commands to follow it again.
     """
@@ -88,6 +90,9 @@ def follow(
                 time.sleep(backend.poll_seconds)
                 try:
                     status = status.carry_over(found_or_deleted(backend.status(name), name))
+                    if alternatives is not None and (switched := alternatives.switch(status)) is not None:
+                        view.print_line(switched.message)
+                        status = switched.status
                 except Unreachable as error:
                     # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:
@@ -101,10 +106,21 @@ def follow(
         raise Detached(f'The run "{name}" continues.\n{come_back(status, target)}') from None
 
 
-def to_the_end(backend: Backend, status: RunStatus, target: Target, form: str, *, values: str = "-f FILE") -> ExitCode:
-    """Follow the run, print its result, and return the command's exit code. `values` is as in `summary`."""
+def to_the_end(
+    backend: Backend,
+    status: RunStatus,
+    target: Target,
+    form: str,
+    *,
+    values: str = "-f FILE",
+    alternatives: Alternatives | None = None,
+) -> ExitCode:
+    """Follow the run, print its result, and return the command's exit code.
+
+    `values` is as in `summary`, and `alternatives` as in `follow`.
+    """
     if not status.state.ended:
-        status = follow(backend, status, target)
+        status = follow(backend, status, target, alternatives=alternatives)
     output.emit(status.as_json(), form, summary(status, target, values=values), paint=colour.status)
     return exit_code(status)
 

@@ -12,7 +12,30 @@ _BUFFERS = 5
 
 
 def text(forecast: Forecast) -> str:
-    """Return the whole forecast, one subject per row; unknown subjects are omitted."""
+    """Return the whole forecast; with alternatives, a table of all of them, and then each."""
+    if not forecast.others:
+        return _text(forecast)
+    every = (forecast, *forecast.others)
+    rows: list[tuple[str, ...]] = [("", "alternative", "fits", "step", "tokens/s/device", "time", "cost")]
+    rows += [(str(number), *_alternative(one)) for number, one in enumerate(every, start=1)]
+    return "\n\n".join([formatting.table(rows), *map(_text, every)])
+
+
+def _alternative(forecast: Forecast) -> tuple[str, ...]:
+    speed, cost = forecast.speed, forecast.cost
+    rate = speed.tokens_per_second_per_device if speed else None
+    return (
+        forecast.alternative,
+        {True: "yes", False: "no", None: "unknown"}[forecast.fits],
+        _seconds(speed.step_seconds) if speed else "",
+        "" if rate is None else formatting.count(rate),
+        formatting.duration(cost.hours * 3600) if cost else "",
+        f"${_dollars(cost.usd)}" if cost and cost.usd is not None else "",
+    )
+
+
+def _text(forecast: Forecast) -> str:
+    """Return one forecast, one subject per row; unknown subjects are omitted."""
     rows = [(forecast.what, f"{forecast.chips} chip{'' if forecast.chips == 1 else 's'}")]
     rows.append(("fits", {True: "yes", False: "no", None: "unknown"}[forecast.fits]))
     rows += _memory(forecast)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import sys
 from collections.abc import Callable
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher import api
+from launcher import api, formatting
 from launcher.backends.base import State
 from launcher.backends.selection import RunFilter
 from launcher.cli import completion, output
@@ -279,13 +278,9 @@ class Seconds(click.ParamType[float]):
     """A duration: "90", "90s", "5m", "1.5h", "7d", "1h30m"."""
 
     name = "time"
-    _SECONDS: ClassVar = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value)
-        if re.fullmatch(r"[0-9.]+", text):
-            text += "s"
-        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", text)
-        if not parts or "".join(map("".join, parts)) != text:
+        seconds = formatting.seconds(str(value))
+        if seconds is None:
             self.fail(f'"{value}" is not a valid duration; use 90, 90s, 5m, 1.5h, 1h30m or 7d.', param, ctx)
-        return sum(float(number) * self._SECONDS[unit] for number, unit in parts)
+        return seconds

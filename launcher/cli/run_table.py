@@ -17,7 +17,7 @@ def table(runs: Sequence[RunStatus]) -> str:
         "NAMESPACE": [run.namespace if many else "" for run in runs],
         "TEAM": [run.team for run in runs],
         "KIND": [run.kind for run in runs],
-        "SLICES": [_slices(run) for run in runs],
+        "SLICES": [run.machines for run in runs],
         "STATE": [run.state.value for run in runs],
         "AGE": [formatting.age(run.submitted) for run in runs],
         "PRIORITY": [run.priority for run in runs],
@@ -28,10 +28,6 @@ def table(runs: Sequence[RunStatus]) -> str:
     }
     columns = {title: column for title, column in cells.items() if any(column)}
     return formatting.table([tuple(columns), *zip(*columns.values(), strict=True)])
-
-
-def _slices(run: RunStatus) -> str:
-    return f"{run.slices} x {run.accelerator}" if run.slices and run.accelerator else ""
 
 
 def _step(run: RunStatus) -> str:

@@ -24,7 +24,7 @@ def text(status: RunStatus) -> str:
         ("team", status.team),
         ("queue", f"{status.queue} #{status.position}" if status.position else status.queue),
         ("priority", status.priority),
-        ("slices", f"{status.slices} x {status.accelerator}" if status.slices and status.accelerator else ""),
+        ("slices", status.machines),
         ("step", _step(status)),
         ("loss", _loss(status.loss_first, status.loss)),
         ("held-out", _loss(status.eval_loss_first, status.eval_loss)),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.config import accelerators
+from launcher.config.alternatives import Alternative, Split, split
 from launcher.config.checks import rules as checks
 from launcher.config.checks.rules import Problem
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
 from launcher.config.secrets import hide
+from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
 
@@ -53,6 +55,9 @@ class LaunchPlan:
     `user` is the user's own layers, which are passed to Helm. `values` is the effective values with their origins,
     including `common`. `warnings` are sentences. `member` is set if the run is part of a sweep. `force` submits the
     run even if the cluster reports that it can never start.
+
+    If slice.any needs several runs, this is the plan of one of them: `alternative` describes it, and `others` are the
+    plans of the others, in their order. All have the same name; only one of them runs.
     """
 
     name: str
@@ -64,6 +69,8 @@ class LaunchPlan:
     warnings: tuple[str, ...] = ()
     force: bool = False
     member: SweepMember | None = None
+    alternative: Alternative | None = None
+    others: tuple[LaunchPlan, ...] = ()
 
 
 def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:
@@ -75,7 +82,7 @@ def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[
 
 def check_launch(user: Values, defaults: Values, *, name: str | None = None) -> list[Problem]:
     """Return all problems of the values, including warnings, sorted by file and line; empty if there are none."""
-    return checks.check(*effective(user, defaults, name))
+    return _check(effective(user, defaults, name)[0], defaults)[1]
 
 
 def plan_launch(
@@ -86,21 +93,54 @@ def plan_launch(
     `name` is the value of `--name`. Raises CheckFailed with all problems at once. With a subset of `rules`, the plan
     may violate the other rules and must not be submitted.
     """
-    user, values = effective(user, defaults, name)
-    problems = checks.check(user, values, rules)
+    user, _ = effective(user, defaults, name)
+    parts, problems = _check(user, defaults, rules)
     if checks.has_errors(problems):
         raise CheckFailed(problems)
+    warnings = tuple(map(str, problems))
+    if len(parts) < 2:
+        return _plan(parts[0].user if parts else user, defaults, warnings)
+    first, *others = (replace(_plan(part.user, defaults, warnings), alternative=part.alternative) for part in parts)
+    return replace(first, others=tuple(others))
+
+
+def _plan(user: Values, defaults: Values, warnings: tuple[str, ...]) -> LaunchPlan:
+    """Return the plan of valid values that need one run."""
+    values = with_defaults(user, defaults)
     tree = values.tree
-    table = checks.table_of(tree)
     return LaunchPlan(
         name=tree["run"]["name"],
         kind=RunKind(tree["run"]["kind"]),
         namespace=tree["team"]["namespace"] or tree["team"]["name"] or "default",
-        config=run_config(tree, table),
+        config=run_config(tree, checks.table_of(tree)),
         user=user,
         values=values,
-        warnings=tuple(map(str, problems)),
+        warnings=warnings,
     )
+
+
+def _check(user: Values, defaults: Values, rules: checks.Rules | None = None) -> tuple[Sequence[Split], list[Problem]]:
+    """Return the runs that slice.any needs, if it is set, and the problems of all its alternatives."""
+    try:
+        parts = split(user, defaults)
+    except ValueError as error:
+        origin = user.origin(("slice", "any"))
+        file, line = (origin.file, origin.line) if origin else (None, None)
+        return [], [Problem("alternatives", checks.ERROR, str(error), file, line, "slice.any")]
+    if not parts:
+        return [], checks.check(user, with_defaults(user, defaults), rules)
+    members = [member for part in parts for member in part.members]
+    found: dict[Problem, list[int]] = {}
+    for number, values in members:
+        for problem in checks.check(values, with_defaults(values, defaults), rules):
+            found.setdefault(problem, []).append(number)
+    return parts, [
+        problem
+        if len(numbers) == len(members)
+        else replace(problem, message=f"slice.any, alternative {number}: {problem.message}")
+        for problem, numbers in found.items()
+        for number in numbers[: None if len(numbers) < len(members) else 1]
+    ]
 
 
 _OF_ALL_SHAPES = {
@@ -129,14 +169,18 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     """Return the differences between two run configs, one line per key: "train.steps: 30 -> 60".
 
     `accelerator` is left out: it follows from `slice`. So is how long the run's object is kept, which changes nothing
-    in the training: a run of an older version, without the key, can be submitted again.
+    in the training. A key that the old config lacks, because its run is of an older version, has the chart's default
+    there.
     """
+    default = dict(_flat(chart_defaults("run").tree))
     before, after = dict(_flat(old)), dict(_flat(new))
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
         if path[0] == "accelerator" or path == ("run", "keepFinishedDays"):
             continue
         if path in before and path in after and _same(before[path], after[path]):
+            continue
+        if path not in before and path in default and _same(default[path], after[path]):
             continue
         was = _as_text(hide(path, before[path])) if path in before else "(not set)"
         now = _as_text(hide(path, after[path])) if path in after else "(not set)"

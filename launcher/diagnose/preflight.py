@@ -21,6 +21,7 @@ from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, Forbidden, Kind
+from launcher.k8s.kueue.flavor_fit import Fit
 from launcher.k8s.kueue.workloads import Workload
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
         )
         found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (hint,)))
     return found
+
+
+def has_room(obj: Mapping[str, Any], cluster: Snapshot) -> bool:
+    """Return whether the queue of the object has the free quota for it now, so that Kueue would admit it at once.
+
+    False if RBAC hides the queue.
+    """
+    verdicts = _before(obj, cluster).verdicts
+    return bool(verdicts) and all(verdict.fit is Fit.NOW for verdict in verdicts)
 
 
 def _lacks_priority(situation: Situation, priority: str) -> bool:

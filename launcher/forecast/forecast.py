@@ -23,7 +23,7 @@ from launcher.forecast.program import Program
 from launcher.forecast.search import search
 from launcher.forecast.speed import Speed, speed_of
 
-__all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "speed_of"]
+__all__ = ["SEARCH_SECONDS", "Forecast", "Speed", "forecast", "forecast_alternatives", "speed_of"]
 
 SEARCH_SECONDS = 600.0
 """Time limit of the search for changes that make a run fit, if the user sets none."""
@@ -36,6 +36,8 @@ class Forecast:
     If the run does not fit, `change` is a change that was compiled and fits. If it fits and faster configs were
     requested, `better` are configs that were compiled and are faster, best first, and `searched` describes what was
     tried. `suggestions` are sentences. `notes` are further remarks. `program` is None if nothing was compiled.
+
+    `others` are the forecasts of the other alternatives in slice.any, in their order; `alternative` describes this one.
     """
 
     what: str
@@ -52,6 +54,8 @@ class Forecast:
     suggestions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cached: bool = False
+    alternative: str = ""
+    others: tuple[Forecast, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         memory = self.program.memory if self.program else None
@@ -84,7 +88,28 @@ class Forecast:
             "finished": self.program.finished if self.program else None,
             "compile_seconds": self.program.seconds if self.program else None,
             "cached": self.cached,
+            "alternative": self.alternative,
+            "others": [one.as_json() for one in self.others],
         }
+
+
+def forecast_alternatives(
+    plan: LaunchPlan, compiler: Compiler, *, search_seconds: float | None = None, tokens: float | None = None
+) -> Forecast:
+    """Return the forecast of the plan, with those of its other alternatives; see `forecast`.
+
+    An alternative that cannot be forecast has the reason in `says`.
+    """
+    if not plan.others:
+        return forecast(plan, compiler, search_seconds=search_seconds, tokens=tokens)
+    made = []
+    for each in (plan, *plan.others):
+        try:
+            found = forecast(each, compiler, search_seconds=search_seconds, tokens=tokens)
+        except LauncherError as error:
+            found = Forecast(describe(each), None, error.message, memory_fit.chips_of(each.config))
+        made.append(replace(found, alternative=each.alternative.says if each.alternative else ""))
+    return replace(made[0], others=tuple(made[1:]))
 
 
 def forecast(

@@ -15,6 +15,7 @@ from launcher.backends import run_config
 from launcher.backends.base import RunStatus
 from launcher.backends.local import folder as local_folder
 from launcher.backends.local.record import CONFIG, ORIGINS, RECORD
+from launcher.config.alternatives import provisioning
 from launcher.errors import LauncherError
 from launcher.json_object import load_json
 from launcher.report import metrics as report_metrics
@@ -226,10 +227,13 @@ def _chips(config: Mapping[str, Any]) -> int | None:
     return int(hosts or row.get("chips") or 1) * int(slice_.get("count") or 1)
 
 
-def _accelerator(config: Mapping[str, Any]) -> str:
-    row, count = config.get("accelerator") or {}, int((config.get("slice") or {}).get("count") or 1)
+def _accelerator(config: Mapping[str, Any], how: str | None = None) -> str:
+    """Return the machines of the run: "2 x v6e 4x4, spot". `how` is how they are provisioned, if that is known."""
+    row, slice_ = config.get("accelerator") or {}, config.get("slice") or {}
+    count = int(slice_.get("count") or 1)
     shape = " ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or ""))))
-    return f"{count} x {shape}" if shape and count > 1 else shape
+    how = provisioning(slice_) if how is None else how
+    return ", ".join(filter(None, [f"{count} x {shape}" if shape and count > 1 else shape, how]))
 
 
 chips_of, accelerator_of = _chips, _accelerator

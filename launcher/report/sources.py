@@ -140,7 +140,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         preemptions=preemptions,
         attempt=status.attempt,
         chips=timeline.devices_of(events) or folders.chips_of(config),
-        accelerator=folders.accelerator_of(config),
+        accelerator=folders.accelerator_of(config, status.provisioning),
         metrics=metrics,
         begins=timeline.begins_of(events),
         # The trainer's events are the most precise. Pods and Ray's job only show that it may be training.

@@ -246,6 +246,14 @@ BAD = [
         "nodes of flex-start run for at most 7 days, 604800 seconds.",
         (RUN, JOB_SET),
     ),
+    InvalidValues(
+        "run.deadlineSeconds",
+        "run: {deadlineSeconds: 700000}\nslice: {any: [{}, {provisioning: flex-start}]}",
+        "nodes of flex-start run for at most 7 days, 604800 seconds.",
+        (RUN, JOB_SET),
+        launcher="the launcher names the alternative",
+    ),
+    InvalidValues("slice.any", "slice: {any: spot}", "got string, want array"),
     # Storage.
     InvalidValues(
         "storage.bucket", 'storage: {bucket: ""}', "storage.kind is gcsfuse; storage.bucket must name the bucket."
@@ -736,6 +744,9 @@ BAD = [
 """Rows with one mistake each."""
 
 BAD_WITHOUT_CHART = [
+    InvalidValues(
+        "slice.any", "slice: {any: [{}]}", "slice.any is for run.kind ray-job and job-set,", (LOCAL, RAY_CLUSTER)
+    ),
     InvalidValues("storage.text.bucket", "storage: {text: {bucket: texts}}", "a local run mounts no bucket;", (LOCAL,)),
     InvalidValues("run.name", f"run: {{name: {'a' * 64}}}", "the name of a local run can have at most 63.", (LOCAL,)),
     InvalidValues(
@@ -816,6 +827,7 @@ GOOD_VALUES = {
     "seven slices by topology": ("slice: {count: 7, placement: topology}", ALL),
     "eight slices": ("slice: {count: 8}", ALL),
     "a reservation": ("slice: {provisioning: reservation, reservation: mine}", ALL),
+    "alternatives": ("slice: {any: [{provisioning: spot}, {provisioning: reservation, reservation: mine}, {}]}", ALL),
     "cpu hosts": ("slice: {accelerator: cpu, topology: '', hosts: 2}\nworker: {cpu: '1', memory: 1Gi}", ALL),
     "a GPU machine": ("slice: {accelerator: h100-80gb, topology: '', hosts: 2}", ALL),
     "no restarts": (

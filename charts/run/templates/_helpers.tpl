@@ -55,7 +55,7 @@ labels:
 {{- if and (eq $.Values.run.kind "job-set") (eq .placement "exclusive") (eq .resolved.kind "tpu") (gt (int64 .resolved.hosts) 1) }}
 {{- $_ := set $annotations "alpha.jobset.sigs.k8s.io/exclusive-topology" "cloud.google.com/gke-nodepool" }}
 {{- end }}
-{{- if and (eq .provisioning "flex-start") $.Values.run.deadlineSeconds }}
+{{- if and (has "flex-start" (include "common.provisionings" . | fromJsonArray)) $.Values.run.deadlineSeconds }}
 {{- $_ := set $annotations "provreq.kueue.x-k8s.io/maxRunDurationSeconds" (int64 $.Values.run.deadlineSeconds | toString) }}
 {{- end }}
 {{- end }}

@@ -134,10 +134,10 @@ class KubernetesBackend:
         self._absent = set(self._rendered) - names.result()
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
-        return self._preflight(plan, self._object(plan), self._snapshot)
+        return self._preflight(plan, self.object_of(plan), self._snapshot)
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
-        obj = self._object(plan)
+        obj = self.object_of(plan)
         found = None if plan.name in self._absent else self._find(plan.name)
         kind = obj["kind"]
         if found is None:
@@ -164,7 +164,7 @@ class KubernetesBackend:
         return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + warnings)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
-        obj = self._object(plan)
+        obj = self.object_of(plan)
         text, freed = f'The run "{plan.name}" was submitted.', 0
         for _ in range(_RACES):
             found = None if plan.name in self._absent else self._find(plan.name)
@@ -204,7 +204,8 @@ class KubernetesBackend:
             "Use another name (--name), or try again later.",
         )
 
-    def _object(self, plan: LaunchPlan) -> dict[str, Any]:
+    def object_of(self, plan: LaunchPlan) -> dict[str, Any]:
+        """Return the object of the plan, as a submit would create it."""
         from launcher.helm.client import run_object
 
         made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))

@@ -15,6 +15,7 @@ from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.run_object import KINDS, POD_SPECS, RunObject
 from launcher.backends.kubernetes.states import ObservedRun
+from launcher.config.alternatives import provisioning
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
@@ -123,6 +124,7 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
         priority=_priority(seen),
         accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
         slices=slice_.get("count"),
+        provisioning=provisioning(slice_, seen.workload.flavor if seen.workload else ""),
         context=cluster.context,
         sweep=run.sweep,
         sweep_values=run.sweep_values,

@@ -68,7 +68,14 @@ def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: s
         if base:  # the rules report a missing name
             layered = set_value(layered, ("run", "name"), run, user.origin(("run", "name")) or Origin("--name", 1))
         try:
-            plans.append(replace(plan_launch(layered, defaults), member=member))
+            plan = plan_launch(layered, defaults)
+            if plan.others:
+                raise LauncherError(
+                    "A sweep cannot have alternatives in slice.any that differ in more than provisioning and "
+                    "reservation.",
+                    "Set slice.any: [] for the sweep, or submit each run on its own.",
+                )
+            plans.append(replace(plan, member=member))
         except CheckFailed as failed:
             for problem in failed.problems:
                 # Problems that differ only in the run's name are duplicates. For an invalid name, the last and

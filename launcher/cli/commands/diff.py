@@ -45,6 +45,9 @@ def command(
         output.narrate(plan.description, *filter(None, [plan.recovery]))
     else:
         run = api.plan(files, sets, name=name)
+        if run.others:
+            run, notes = api.choose_alternative(run, api.backend_for(run, target))
+            output.narrate(*notes)
         changes = api.diff_run(run, target=target)
         data = {"run": run.name, "changes": [change.as_json() for change in changes if change.action != diff.SAME]}
         output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.sentence(run, changes))

@@ -33,6 +33,8 @@ def command(
     else:
         plan = api.plan(files, sets, name=name)
         output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+        if plan.others:
+            output.narrate(f"This is {plan.alternative}; launcher submit selects one.")
         rendering = api.render(plan)
     output.narrate(*filter(None, [rendering.message]))
     if form == "json":

@@ -50,6 +50,9 @@ def command(
     If a run with the name exists, submit follows it while it is active, and resumes it from its last checkpoint if it
     failed, was cancelled or was interrupted.
 
+    If slice.any has alternatives that need an object of their own, submit selects the first whose quota is free. While
+    it follows the run, it tries the next one if the run has waited too long for its machines.
+
     --sweep starts a run for each value, named NAME-1, NAME-2, …; in status, wait, cancel and delete, NAME selects all
     of them. On this machine, they run one after another.
     """
@@ -65,13 +68,22 @@ def command(
         return sweep_verbs.submit(swept, target, accept_changes=accept_changes, detach=detach, form=form)
     plan = api.plan(files, sets, name=name, force=force)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+    backend = None
+    if plan.others and target.includes_cluster:
+        backend = api.backend_for(plan, target)
+        plan, notes = api.choose_alternative(plan, backend)
+        output.narrate(*notes)
     api.refuse_misfits(plan)
     if dry_run:
-        preview = api.preview(plan, accept_changes=accept_changes, target=target)
+        preview = (
+            api.preview(plan, accept_changes=accept_changes, target=target)
+            if backend is None
+            else backend.preview(plan, accept_changes=accept_changes)
+        )
         output.narrate(preview.message)
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
-    backend = api.backend_for(plan, target)
+    backend = backend or api.backend_for(plan, target)
     backend.report_progress = output.narrate
     if backend.description:
         output.narrate(f"Submitting to {backend.description}.")
@@ -82,7 +94,11 @@ def command(
     status = submission.status
     if detach:
         if not status.state.ended:
+            if plan.others:
+                output.narrate("Warning: Only a submit without --detach tries another alternative of slice.any later.")
             output.narrate(follow.come_back(status, target))
         output.emit(status.as_json(), form, "")
         return 0
-    return follow.to_the_end(backend, status, target, form, values=follow.values_arguments(files, sets))
+    values = follow.values_arguments(files, sets)
+    alternatives = api.Alternatives(plan, backend)
+    return follow.to_the_end(backend, status, target, form, values=values, alternatives=alternatives)

@@ -131,7 +131,7 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
         )
     if violation.rule == "type":
         value = _value_at(case.tree, path)
-        if isinstance(value, str) and _schema_at(path).get("type") == "array":
+        if isinstance(value, str) and _schema_at(path).get("items", {}).get("type") == "string":
             words = [word.strip() for word in value.split(",")]
             if path == ("run", "command"):
                 words = shlex.split(value) if _balanced(value) else [value]

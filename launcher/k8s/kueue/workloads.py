@@ -186,6 +186,15 @@ class Workload(ApiObject):
         return str((self.status.get("admission") or {}).get("clusterQueue") or "")
 
     @property
+    def flavor(self) -> str:
+        """The flavor of the hosts' chips, or without chips of their first resource; "" if it has no quota."""
+        for entry in self._assignments:
+            if entry["name"] != "head" and (flavors := entry.get("flavors") or {}):
+                chips = [flavor for resource, flavor in flavors.items() if "/" in resource]
+                return str((chips or list(flavors.values()))[0])
+        return ""
+
+    @property
     def pods_admitted(self) -> int:
         """The number of pods that Kueue has admitted."""
         return sum(int(part.get("count") or 0) for part in self._assignments)

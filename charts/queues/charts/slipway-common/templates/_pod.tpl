@@ -64,15 +64,8 @@ spec:
     - name: {{ . | quote }}
     {{- end }}
   {{- end }}
-  {{- with include "common.pod.nodeSelector" . | fromJson }}
-  nodeSelector:
-    {{- range $key, $value := . }}
-    {{ $key }}: {{ $value | quote }}
-    {{- end }}
-  {{- end }}
-  {{- with include "common.pod.tolerations" . | fromJsonArray }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
+  {{- with include "common.pod.nodes" . | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
   containers:
     - name: {{ .container.name }}

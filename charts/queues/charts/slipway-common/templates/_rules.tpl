@@ -8,6 +8,7 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- $longLived := eq .kind "cluster" }}
 {{- $values := mergeOverwrite (deepCopy (omit $v "common" "global")) (dict "run" (dict "name" .name)) }}
 {{- $problems := include "common.rules.accelerators" (dict "values" $v "longLived" $longLived) | fromJsonArray }}
+{{- $problems = concat $problems (include "common.rules.alternatives" $v | fromJsonArray) }}
 {{- if not $problems }}
 {{- $groups := include "common.slices" (dict "values" $v "longLived" $longLived "split" (ne .kind "job-set")) | fromJsonArray }}
 {{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
@@ -46,6 +47,28 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
   {{- with .group -}}
     {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}
       {{- $problems = append $problems (printf "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or headgroup, which are reserved." .key .group) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}
+
+{{- /* common.rules.alternatives: problems of slice.any. One object can have only alternatives with the same hosts, and
+launcher submits one object after another for the rest. Takes the values. */ -}}
+{{- define "common.rules.alternatives" -}}
+  {{- $problems := list -}}
+  {{- $slice := .slice -}}
+  {{- if and .slice.any (has "flex-start" (include "common.provisionings" .slice | fromJsonArray)) (gt (int64 .run.deadlineSeconds) 604800) -}}
+    {{- $problems = append $problems (printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds." (int64 .run.deadlineSeconds)) -}}
+  {{- end -}}
+  {{- range $index, $one := .slice.any -}}
+    {{- $other := list -}}
+    {{- range $key, $value := omit $one "provisioning" "reservation" -}}
+      {{- if ne ($value | toString) (get $slice $key | toString) }}{{ $other = append $other $key }}{{ end -}}
+    {{- end -}}
+    {{- if $other -}}
+      {{- $problems = append $problems (printf "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning and reservation. launcher submit tries others one after another." (add 1 $index) (join ", " $other)) -}}
+    {{- else if and (eq (.provisioning | default $slice.provisioning) "reservation") (not (.reservation | default $slice.reservation)) -}}
+      {{- $problems = append $problems (printf "slice.any: alternative %d has provisioning: reservation; reservation must name it." (add 1 $index)) -}}
     {{- end -}}
   {{- end -}}
   {{- $problems | toJson -}}

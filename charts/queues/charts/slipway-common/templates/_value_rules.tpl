@@ -143,6 +143,8 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "kinds": "all",
      "when": {"slice.provisioning": {"not": "reservation"}, "slice.reservation": true},
      "message": "{slice}.reservation requires {slice}.provisioning: reservation; it is {slice.provisioning}."},
+    {"rule": "alternatives", "keys": ["slice.any"], "kinds": ["local", "ray-cluster"], "when": {"slice.any": true},
+     "message": "slice.any is for run.kind ray-job and job-set, whose runs have an object in the cluster; set slice.any: []."},
     {"rule": "flex-start", "keys": ["run.deadlineSeconds"], "kinds": ["ray-job", "job-set"],
      "when": {"slice.provisioning": "flex-start"}, "outside": [[604801, 2147483647]],
      "message": "{key} is {run.deadlineSeconds}; nodes of flex-start run for at most 7 days, 604800 seconds."},

@@ -12,34 +12,6 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{- define "common.pod.nodeSelector" -}}
-  {{- if .head -}}
-    {{- .values.head.nodeSelector | toJson -}}
-  {{- else -}}
-    {{- $labels := include "common.nodeLabels" (dict "accelerator" .slice.resolved "machineType" .slice.machineType "provisioning" .slice.provisioning "reservation" .slice.reservation) | fromJson -}}
-    {{- mergeOverwrite $labels .values.worker.nodeSelector | toJson -}}
-  {{- end -}}
-{{- end -}}
-
-{{- /* GKE taints nodes with chips, spot nodes, and nodes of a queued provisioning request. */ -}}
-{{- define "common.pod.tolerations" -}}
-  {{- $tolerations := list -}}
-  {{- $own := .values.head.tolerations -}}
-  {{- if not .head -}}
-    {{- $own = .values.worker.tolerations -}}
-    {{- with include "common.resource" .slice.resolved -}}
-      {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
-    {{- end -}}
-    {{- if eq .slice.provisioning "spot" -}}
-      {{- $tolerations = append $tolerations (dict "key" "cloud.google.com/gke-spot" "operator" "Equal" "value" "true" "effect" "NoSchedule") -}}
-    {{- else if eq .slice.provisioning "flex-start" -}}
-      {{- $tolerations = append $tolerations (dict "key" "cloud.google.com/gke-queued" "operator" "Equal" "value" "true" "effect" "NoSchedule") -}}
-    {{- end -}}
-  {{- end -}}
-  {{- range $name, $toleration := $own }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
-  {{- $tolerations | toJson -}}
-{{- end -}}
-
 {{- /* The container's own variables, then JAX's platform, which worker.env overrides, then those from Secrets. */ -}}
 {{- define "common.pod.env" -}}
   {{- $env := .container.env | default list -}}

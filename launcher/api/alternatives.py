@@ -1,0 +1,164 @@
+"""The alternatives of slice.any that need runs of their own: choose one, and try the next if it waits too long.
+
+Kueue chooses between alternatives that share an object; see launcher.config.alternatives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from launcher import formatting
+from launcher.backends.base import State
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Backend, RunStatus, Submission
+    from launcher.config.checks.problems import Problem
+    from launcher.config.plan import LaunchPlan
+
+# How often a run that has waited long enough looks for the free quota of another alternative.
+_LOOK_SECONDS = 60.0
+
+
+def alternatives(plan: LaunchPlan) -> list[LaunchPlan]:
+    """Return the plans of all alternatives that need runs of their own, in the order of slice.any; [plan] if none."""
+    return sorted([plan, *plan.others], key=_number)
+
+
+def choose_alternative(plan: LaunchPlan, backend: Backend) -> tuple[LaunchPlan, list[str]]:
+    """Return the alternative to submit, and sentences about those that are dropped and about the choice.
+
+    The first whose quota is free now is chosen, or else the first. A run that exists keeps its alternative. An
+    alternative is dropped if it can never start in the cluster, or if an earlier forecast found that it does not fit.
+    Raises launcher.config.plan.CheckFailed if none is left.
+    """
+    if not plan.others:
+        return plan, []
+    from launcher.config.plan import CheckFailed, config_difference
+
+    plans = alternatives(plan)
+    config = backend.config_of(plan.name)
+    for each in plans:
+        if config and not config_difference(config, each.config):
+            return _with_others(each, plans), []
+    errors = [(each, [] if plan.force else list(_errors(each, backend))) for each in plans]
+    kept = [each for each, found in errors if not found]
+    if not kept:
+        failed = CheckFailed(in_alternatives(errors))
+        failed.hint = "No alternative of slice.any is possible. To submit the first anyway, use --force."
+        raise failed
+    first = next((each for each in kept if _has_room(each, backend)), kept[0])
+    dropped = [f"Warning: {problem}" for problem in in_alternatives(errors)]
+    return _with_others(first, kept), [*dropped, f"Submitting {first.alternative}."]
+
+
+def in_alternatives(found: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> list[Problem]:
+    """Return the problems of alternatives as those of the whole run: warnings, if another alternative has no error."""
+    from launcher.config.checks.problems import ERROR, WARNING, has_errors
+
+    problems = []
+    possible = any(not has_errors(of_one) for _, of_one in found)
+    for plan, of_one in found:
+        for problem in of_one:
+            text = problem.message
+            if problem.severity == ERROR and possible:
+                text = f"{plan.alternative} is dropped: {text}"
+                problem = replace(problem, severity=WARNING)
+            else:
+                text = f"{plan.alternative}: {text}"
+            problems.append(replace(problem, message=text))
+    return problems
+
+
+class Alternatives:
+    """The alternatives of a submitted run. `plan` is the one that is submitted."""
+
+    def __init__(self, plan: LaunchPlan, backend: Backend) -> None:
+        self.plan = plan
+        self._backend = backend
+        self._again = 0.0  # when to look again, on the monotonic clock
+        self._next = ""  # why the plan is not submitted yet, although the run is cancelled
+
+    def switch(self, status: RunStatus) -> Submission | None:
+        """Submit another alternative if the run has waited too long for its machines; None if nothing was done.
+
+        That is the first with free quota, or else the next. The last one keeps its place in the queue until the quota
+        of another is free.
+        """
+        if not self._next and not self._wait_is_over(status):
+            return None
+        # If the API server does not answer, the next call submits it.
+        submission = self._backend.submit(self.plan, accept_changes=True)
+        message, self._next = self._next, ""
+        return replace(submission, message=message)
+
+    def _wait_is_over(self, status: RunStatus) -> bool:
+        """Cancel the run if it has waited too long, and set `plan` to the next. Return whether that was done."""
+        now, backend = self.plan, self._backend
+        if not now.others or time.monotonic() < self._again:
+            return False
+        later = [each for each in now.others if _number(each) > _number(now)]
+        limit = _after(later[0] if later else now)
+        self._again = time.monotonic() + min(_LOOK_SECONDS, limit)
+        waited = _waited(status, backend)
+        if waited is None or waited < limit:
+            return False
+        chosen = next((each for each in now.others if _has_room(each, backend)), later[0] if later else None)
+        if chosen is None:
+            return False
+        backend.cancel(now.name)
+        self.plan = _with_others(chosen, alternatives(now))
+        self._next = (
+            f'The run "{now.name}" waited {formatting.duration(waited)} for {now.alternative}; it now waits for '
+            f"{chosen.alternative}."
+        )
+        return True
+
+
+def _with_others(plan: LaunchPlan, plans: Sequence[LaunchPlan]) -> LaunchPlan:
+    """Return the plan with the rest of `plans` as its others."""
+    others = (replace(each, others=()) for each in plans if each.alternative != plan.alternative)
+    return replace(plan, others=tuple(others))
+
+
+def _number(plan: LaunchPlan) -> int:
+    return plan.alternative.number if plan.alternative else 0
+
+
+def _after(plan: LaunchPlan) -> float:
+    return plan.alternative.after if plan.alternative else 0
+
+
+def _errors(plan: LaunchPlan, backend: Backend) -> Iterator[Problem]:
+    from launcher.config.checks.problems import ERROR
+    from launcher.forecast import known_forecast
+
+    misfit = known_forecast.problem(plan)
+    if misfit is not None:
+        yield misfit
+    yield from (problem for problem in backend.problems(plan) if problem.severity == ERROR)
+
+
+def _has_room(plan: LaunchPlan, backend: Backend) -> bool:
+    from launcher.backends.kubernetes.backend import KubernetesBackend
+    from launcher.backends.kubernetes.snapshot import Snapshot
+    from launcher.diagnose import preflight
+
+    if not isinstance(backend, KubernetesBackend):  # a rule refuses slice.any for other kinds of runs
+        raise TypeError(f"a run of the kind {plan.kind} has no alternatives")
+    return preflight.has_room(backend.object_of(plan), Snapshot(backend.cluster))
+
+
+def _waited(status: RunStatus, backend: Backend) -> float | None:
+    """Return the seconds that the run has waited for quota or for nodes; None if it waits for neither."""
+    if status.state is State.QUEUED:
+        since = [status.submitted or ""]
+    elif status.state in (State.ADMITTED, State.STARTING) and not status.started:
+        since = [pod.created for pod in backend.hosts(status.name) if not pod.node]
+    else:
+        return None
+    times = [datetime.fromisoformat(time) for time in since if time]
+    return max(0.0, (datetime.now(UTC) - min(times)).total_seconds()) if times else None
