@@ -6,6 +6,9 @@ where the whole run ends at once, it signals each driver (SIGUSR1, to trainer/dr
 workers the same way. In both cases it waits until they have ended, for at most N seconds minus the time that Ray needs
 to end. If the checkpoint cannot be written in that time, the last complete one is used.
 
+With `--serve`, the pod has a replica of a served model (charts/serve). Ray Serve sends a draining node no new requests,
+starts a replica elsewhere, and ends this one after its requests. The hook waits for that.
+
 It imports only the standard library: a spot machine disappears 15 seconds after its notice.
 """
 
@@ -31,6 +34,7 @@ _SECONDS_TO_ANSWER = 1
 _PAUSE = 0.1
 # Ray sets the title of an actor's process to the actor's class.
 _TRAINING, _COMMAND = "ray::RayTrainWorker", "ray::_Host"
+_REPLICA = "ray::ServeReplica:"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer.prestop", description="Stop this node's training cleanly.")
     parser.add_argument("--seconds", type=float, required=True, help="seconds until the pod is killed")
     parser.add_argument("--head", action="store_true", help="this is the head's pod: notify the drivers")
+    parser.add_argument("--serve", action="store_true", help="this pod serves a model: wait for its requests")
     parser.add_argument("--node-id", default="", help="Ray's id of the node, if a machine has several")
     arguments = parser.parse_args()
     began = time.monotonic()
@@ -65,7 +70,7 @@ def main() -> int:
     with _drain(node, arguments.seconds) as drain:
 
         def training() -> bool:
-            return bool(_actors(node, _TRAINING, _COMMAND))
+            return bool(_actors(node, *((_REPLICA,) if arguments.serve else (_TRAINING, _COMMAND))))
 
         def drained() -> bool:
             return drain.poll() is not None or not (training() or _answers(head))

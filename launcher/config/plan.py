@@ -45,7 +45,7 @@ class LaunchPlan:
     """The run to launch; the same for every verb and every kind of run.
 
     `config` is the run config, plain JSON data that the trainer reads: the effective values with their keys
-    unchanged (run, team, queue, slice, storage, data, worker, train), without `common` and `global`, and
+    unchanged (run, team, queue, slice, storage, data, worker, train), without `common`, `global` and `serve`, and
     `accelerator`, the table's data about the slice:
 
         name, kind ("tpu", "gpu", "cpu"), label, rayAcceleratorType, hbmGiB (GiB per chip), peakTflops (dense bf16
@@ -152,7 +152,7 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
     """Return the run config for valid effective values; see LaunchPlan for its structure."""
     slice_ = accelerators.resolve(tree["slice"], table)
     row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
-    config = {key: value for key, value in tree.items() if key not in ("common", "global")}
+    config = {key: value for key, value in tree.items() if key not in ("common", "global", "serve")}
     config["accelerator"] = {
         "name": slice_.accelerator,
         **row,

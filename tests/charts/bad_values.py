@@ -1,10 +1,11 @@
-"""Invalid values for charts/run and charts/ray-cluster, with the sentences about them, and valid ones at the limits."""
+"""Invalid values for charts/run, charts/ray-cluster and charts/serve, with the sentences about them, and valid ones at the limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LOCAL, RAY_CLUSTER, RUN, JOB_SET, CLUSTER = "local", "ray-cluster", "ray-job", "job-set", "cluster"
+SERVE = "serve"
 RUNS, ALL, RAY = (RUN, JOB_SET), (RUN, JOB_SET, CLUSTER), (RUN, CLUSTER)
 
 GOOD = """
@@ -24,6 +25,7 @@ KINDS = {
     RUN: "run: {kind: ray-job}",
     JOB_SET: "run: {kind: job-set}",
     CLUSTER: "{}",
+    SERVE: "serve: {model: exports/llama, apiKey: {name: llama}}",
 }
 """The values of each kind, between GOOD and those of a row."""
 
@@ -96,6 +98,132 @@ BAD = [
     InvalidValues("queue.name", "queue: {name: -a}", '"-a" is not a valid Kubernetes name'),
     InvalidValues("queue.priority", "queue: {priority: High}", '"High" is not a valid Kubernetes name'),
     InvalidValues("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is not a valid Kubernetes name'),
+    # A served model.
+    InvalidValues(
+        "the release's name",
+        "{}",
+        "has 36 characters; the name of a RayService can have at most 35.",
+        (SERVE,),
+        "a" * 36,
+    ),
+    InvalidValues("the release's name", "{}", f'"my.model" {NAME}', (SERVE,), "my.model"),
+    *(
+        InvalidValues(key, values, says, (SERVE,))
+        for key, values, says in (
+            ("serve.model", 'serve: {model: ""}', "is empty; set it to the folder of a Hugging Face model in the storage"),
+            ("serve.model", "serve: {model: gs://b/llama}", '"gs://b/llama" is a URL; name the folder below storage.'),
+            ("serve.model", "serve: {model: hf:llama}", '"hf:llama" is not a valid model; write a folder in the storage'),
+            ("serve.model", "serve: {model: hf:a/b/c}", '"hf:a/b/c" is not a valid model; write a folder in the storage'),
+            ("serve.model", "serve: {model: ../llama}", '"../llama" is not a plain path; write it without'),
+            ("serve.model", "serve: {model: /models/llama}", '"/models/llama" is not below storage.mountPath, /data,'),
+            ("serve.model", "storage: {kind: local}", '"exports/llama" is a folder, and with storage.kind: local'),
+            ("serve.name", "serve: {name: my llama}", '"my llama" is not a valid model name; use at most 96 letters'),
+            (
+                "serve.engine",
+                "slice: {accelerator: cpu, topology: ''}\nworker: {cpu: '1', memory: 1Gi}",
+                "vllm runs on TPUs and GPUs; for cpu, set serve.engine: transformers.",
+            ),
+            (
+                "serve.engine",
+                "serve: {engine: transformers}",
+                "transformers runs on CPUs; for v6e, set serve.engine: vllm.",
+            ),
+            (
+                "serve.engine",
+                "slice: {accelerator: l4, topology: ''}\nserve: {engine: transformers}",
+                "transformers runs on CPUs; for l4, set serve.engine: vllm.",
+            ),
+            ("serve.engine", "serve: {engine: jetstream}", "value must be one of 'vllm', 'transformers'"),
+            ("slice.count", "slice: {count: 2}", "is 2; each replica has a slice of its own: set slice.count: 1"),
+            (
+                "slice.hosts",
+                "slice: {accelerator: l4, topology: '', hosts: 2}",
+                "is 2; a replica on l4 runs on one host: set slice.hosts: 0.",
+            ),
+            (
+                "serve.replicas",
+                "serve: {replicas: {max: 2}}",
+                "a v6e slice of 4x4 has 4 hosts, and a model on several hosts has one replica; set min and max to 1",
+            ),
+            (
+                "serve.replicas",
+                "slice: {topology: 2x2, placement: topology}\nserve: {replicas: {max: 2}}",
+                "Kueue does not scale a cluster with slice.placement: topology; use exclusive",
+            ),
+            (
+                "serve.replicas.min",
+                "slice: {topology: 2x2}\nserve: {replicas: {min: 3, max: 2}}",
+                "is 3; it must be at most serve.replicas.max, 2.",
+            ),
+            ("serve.replicas.max", "serve: {replicas: {max: 0}}", "minimum: got 0, want 1"),
+            (
+                "serve.targetRequests",
+                "serve: {targetRequests: 9, maxRequests: 8}",
+                "is 9; it must be at most serve.maxRequests, 8.",
+            ),
+            ("serve.dtype", "serve: {dtype: float16}", "TPUs have no float16; use bfloat16."),
+            ("serve.contextLength", "serve: {contextLength: 8k}", "got string, want integer"),
+            (
+                "serve.engineArgs",
+                "slice: {accelerator: cpu, topology: ''}\nworker: {cpu: '1', memory: 1Gi}\n"
+                "serve: {engine: transformers, engineArgs: {seed: 1}}",
+                "has arguments of vLLM, and serve.engine is transformers; remove them.",
+            ),
+            (
+                "serve.engineArgs",
+                "serve: {engineArgs: {--seed: 1}}",
+                '"--seed" is not an argument of vLLM\'s engine; use the names in its EngineArgs',
+            ),
+            ("serve.engineArgs.dtype", "serve: {engineArgs: {dtype: half}}", "is set by Slipway; remove it."),
+            (
+                "serve.apiKey.name",
+                'serve: {apiKey: {name: ""}}',
+                "is empty; set it to the Secret with the API key, or set serve.apiKey.required: false",
+            ),
+            (
+                "serve.apiKey.name",
+                "serve: {apiKey: {required: false}}",
+                "is set, and serve.apiKey.required is false; remove one of them.",
+            ),
+            ("serve.apiKey.name", "serve: {apiKey: {name: My_Key}}", '"My_Key" is not a valid object name; use'),
+            ("serve.apiKey.key", "serve: {apiKey: {key: a/b}}", '"a/b" is not a valid key of a Secret; use letters'),
+            (
+                "worker.secretEnv.SLIPWAY_API_KEY",
+                "worker: {secretEnv: {SLIPWAY_API_KEY: {name: a, key: b}}}",
+                "is set by Slipway; name the Secret in serve.apiKey.",
+            ),
+            ("serve.port", "serve: {port: 8265}", "8265 is a port that the system, Ray, JAX or libtpu uses; use another"),
+            ("serve.port", "serve: {port: 65536}", "maximum: got"),
+            (
+                "serve.upgrade.gatewayClass",
+                "slice: {topology: 2x2}\nserve: {replicas: {max: 2}, upgrade: {strategy: incremental}}",
+                "must name the GatewayClass that divides the traffic.",
+            ),
+            (
+                "serve.upgrade.gatewayClass",
+                "serve: {upgrade: {gatewayClass: istio}}",
+                "requires serve.upgrade.strategy: incremental; it is new-cluster.",
+            ),
+            (
+                "serve.upgrade.gatewayClass",
+                "slice: {topology: 2x2}\nserve: {replicas: {max: 2}, upgrade: {strategy: incremental, gatewayClass: A}}",
+                '"A" is not a valid object name; use lowercase letters',
+            ),
+            (
+                "serve.upgrade.strategy",
+                "serve: {upgrade: {strategy: incremental, gatewayClass: istio}}",
+                "incremental requires autoscaling; set serve.replicas.max above serve.replicas.min.",
+            ),
+            (
+                "serve.upgrade.stepPercent",
+                "slice: {topology: 2x2}\nserve: {replicas: {max: 2},"
+                " upgrade: {strategy: incremental, gatewayClass: istio, surgePercent: 20}}",
+                "is 25; it must be at most serve.upgrade.surgePercent, 20.",
+            ),
+            ("serve.health.periodSeconds", "serve: {health: {periodSeconds: 0}}", "minimum: got 0, want 1"),
+            ("serve.sevre", "serve: {sevre: 1}", "additional properties 'sevre' not allowed"),
+        )
+    ),
     # The run.
     InvalidValues(
         "run.kind",

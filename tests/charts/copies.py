@@ -18,6 +18,9 @@ COPIES = {
     "ray-cluster/values.schema.json": "run/values.schema.json",
     "ray-cluster/values.yaml": "run/values.yaml",
     "run/charts/slipway-common": "common",
+    "serve/charts/slipway-common": "common",
+    "serve/values.schema.json": "run/values.schema.json",
+    "serve/values.yaml": "run/values.yaml",
 }
 """The source of each copied file or folder, as paths in the folder of the charts."""
 

@@ -36,6 +36,7 @@ from tests.charts.bad_values import (
     NEAREST,
     ONLY_LAUNCHER,
     RUN,
+    SERVE,
     InvalidValues,
 )
 from tests.charts.helm import KUBE_VERSION
@@ -62,12 +63,12 @@ class HelmRenderer:
         self.done: dict[tuple[str, str, str, str], Done] = {}
 
     def render(self, helm: str, kind: str, text: str, release: str = "t") -> Done:
-        """Render `text` over GOOD, for a run or a long-lived Ray cluster."""
+        """Render `text` over GOOD, for a run, a long-lived Ray cluster or a served model."""
         key = (helm, kind, text, release)
         if key not in self.done:
             file = self.folder / f"{abs(hash(key)):x}.yaml"
             file.write_text(text, encoding="utf-8")
-            chart = charts_dir() / ("ray-cluster" if kind == CLUSTER else "run")
+            chart = charts_dir() / {CLUSTER: "ray-cluster", SERVE: "serve"}.get(kind, "run")
             command = [str(tool(helm)), "template", release, str(chart), "--kube-version", KUBE_VERSION]
             for path in (self.folder / "good.yaml", self.folder / f"{kind}.yaml", file):
                 command += ["-f", str(path)]
@@ -81,7 +82,7 @@ class HelmRenderer:
 def helm_renderer(tmp_path_factory: pytest.TempPathFactory) -> HelmRenderer:
     folder = tmp_path_factory.mktemp("helm_renderer")
     (folder / "good.yaml").write_text(GOOD)
-    for kind in ALL:
+    for kind in (*ALL, SERVE):
         (folder / f"{kind}.yaml").write_text(KINDS[kind])
     return HelmRenderer(folder)
 
@@ -167,7 +168,7 @@ def test_helm_rejects_it_with_one_sentence_that_names_the_key(table: HelmRendere
 
 @pytest.mark.parametrize(
     ("bad", "kind"),
-    [(bad, kind) for bad in BAD for kind in bad.kinds if kind != CLUSTER],
+    [(bad, kind) for bad in BAD for kind in bad.kinds if kind not in (CLUSTER, SERVE)],
     ids=lambda value: value if isinstance(value, str) else ids(value),
 )
 def test_the_launcher_rejects_it_in_the_same_words(table: HelmRenderer, bad: InvalidValues, kind: str) -> None:

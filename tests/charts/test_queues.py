@@ -484,6 +484,7 @@ def test_limits_of_a_team_are_those_of_all_teams_and_its_own(helm: Path, tmp_pat
         "count/rayjobs.ray.io": "5k",
         "count/jobsets.jobset.x-k8s.io": "5k",
         "count/rayclusters.ray.io": "1k",
+        "count/rayservices.ray.io": "500",
         "pods": "10k",
         "services.nodeports": "0",
         "count/secrets": "7",
@@ -540,7 +541,7 @@ def test_what_members_may_do(helm4: Path, tmp_path: Path) -> None:
     objects = render(helm4, merged(BASE, over), tmp_path)
     may = allowed(one(objects, "Role", "research-member"))
     everything = {"get", "list", "watch", "create", "patch", "delete"}
-    assert may["rayjobs"] == may["jobsets"] == everything
+    assert may["rayjobs"] == may["jobsets"] == may["rayservices"] == everything
     for resource in ("rayclusters", "localqueues", "pods"):
         assert may[resource] == {"get", "list", "watch"}
     # patch is for `cancel`; the admission policy allows no other change. update would be wrong: the policy recognizes
@@ -656,11 +657,11 @@ def test_helm_needs_the_secrets_of_the_namespace(helm4: Path, tmp_path: Path) ->
     assert "secrets" not in allowed(one(objects, "ClusterRole", "x-queue-reader"))
 
 
-def peers(rules: list[Tree], side: str) -> list[tuple[str, list[int]]]:
+def peers(rules: list[Tree], side: str) -> list[tuple[str, list[int | str]]]:
     """Return each peer of the rules as a string, with its ports; [] means all ports."""
     found = []
     for rule in rules:
-        ports = sorted({port["port"] for port in rule.get("ports", [])})
+        ports = sorted({port["port"] for port in rule.get("ports", [])}, key=str)
         for peer in rule[side]:
             selectors = json.dumps(peer.get("namespaceSelector", {})) + json.dumps(peer.get("podSelector", {}))
             found.append((peer["ipBlock"]["cidr"] if "ipBlock" in peer else selectors, ports))
@@ -690,9 +691,9 @@ def test_network_policy_of_a_team(helm: Path, tmp_path: Path) -> None:
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
     assert peers(spec["ingress"], "from") == [
         (OWN, []),
-        (namespaces("gke-managed-ray-operator"), [8265]),
-        (namespaces("kuberay-operator", "kuberay-system", "ray-system").removesuffix("{}") + OPERATOR, [8265]),
-        (KONNECTIVITY, [8265]),
+        (namespaces("gke-managed-ray-operator"), [8265, "serve"]),
+        (namespaces("kuberay-operator", "kuberay-system", "ray-system").removesuffix("{}") + OPERATOR, [8265, "serve"]),
+        (KONNECTIVITY, [8265, "serve"]),
     ]
     assert peers(spec["egress"], "to") == [
         (OWN, []),
@@ -714,11 +715,17 @@ def test_the_network_by_values(helm4: Path, tmp_path: Path) -> None:
       konnectivity: false
       proxyCidrs: [10.128.0.0/20]
       fromNamespaces: [monitoring]
+      modelsFromNamespaces: [web]
       httpsCidrs: []
       egress: {tracking: {cidr: 10.0.0.8/32, ports: [5000, 5001]}, files: {cidr: 10.1.0.0/16}}
     """)
     spec = one(render(helm4, merged(BASE, over), tmp_path), "NetworkPolicy", "research")["spec"]
-    assert peers(spec["ingress"], "from") == [(OWN, []), (namespaces("monitoring"), []), ("10.128.0.0/20", [8265])]
+    assert peers(spec["ingress"], "from") == [
+        (OWN, []),
+        (namespaces("monitoring"), []),
+        ("10.128.0.0/20", [8265, "serve"]),
+        (namespaces("web"), ["serve"]),
+    ]
     assert peers(spec["egress"], "to")[-2:] == [("10.1.0.0/16", []), ("10.0.0.8/32", [5000, 5001])]
     assert not any(443 in ports for _, ports in peers(spec["egress"], "to"))
 
@@ -733,7 +740,7 @@ def test_operators_by_other_labels_or_by_namespace_alone(helm4: Path, tmp_path: 
     ):
         given["network"]["operatorLabels"] = {"app.kubernetes.io/component": None, **labels}
         spec = one(render(helm4, given, tmp_path), "NetworkPolicy", "research")["spec"]
-        assert peers(spec["ingress"], "from") == [(OWN, []), *((peer, [8265]) for peer in expected)]
+        assert peers(spec["ingress"], "from") == [(OWN, []), *((peer, [8265, "serve"]) for peer in expected)]
 
 
 def test_a_closed_metadata_server_still_answers_dns(helm4: Path, tmp_path: Path) -> None:

@@ -626,6 +626,12 @@ OTHERS = [
         "resourceQuota: {services: '1'}",
     ),
     Case(
+        "network: {modelsFromNamespaces: [Web]}",
+        'network.modelsFromNamespaces: "Web" is not a valid Kubernetes name; use lowercase letters, digits and '
+        "hyphens, with no hyphen at either end.",
+        "network: {modelsFromNamespaces: [web]}",
+    ),
+    Case(
         "monitoring: {podMonitor: true, fromNamespaces: [Monitoring]}",
         'monitoring.fromNamespaces: "Monitoring" is not a valid Kubernetes name; use lowercase letters, digits and '
         "hyphens, with no hyphen at either end.",

@@ -129,10 +129,11 @@ def test_each_team_has_monitors_of_its_runs_and_its_long_lived_clusters(
         assert schemas.validate(obj) == []
         selector = {"key": SELECTED[obj["metadata"]["name"].rpartition("-")[2]], "operator": "Exists"}
         assert obj["spec"]["selector"] == {"matchExpressions": [selector]}
-        assert obj["spec"][endpoints] == [{"port": "train-metrics", "interval": "30s"}]
+        port = "metrics" if obj["metadata"]["name"].endswith("-models") else "train-metrics"
+        assert obj["spec"][endpoints] == [{"port": port, "interval": "30s"}]
 
 
-SELECTED = {"runs": "slipway.dev/run", "clusters": "slipway.dev/cluster"}
+SELECTED = {"runs": "slipway.dev/run", "clusters": "slipway.dev/cluster", "models": "slipway.dev/model"}
 
 
 def test_the_monitors_select_the_pods_that_the_other_charts_make(helm4: Path, tmp_path: Path) -> None:
@@ -143,10 +144,9 @@ def test_the_monitors_select_the_pods_that_the_other_charts_make(helm4: Path, tm
 
 def test_rays_metrics_are_scraped_on_request(helm4: Path, tmp_path: Path) -> None:
     for obj in monitors(helm4, tmp_path, "monitoring: {podMonitor: true, ray: true, intervalSeconds: 5}"):
-        assert obj["spec"]["podMetricsEndpoints"] == [
-            {"port": "train-metrics", "interval": "5s"},
-            {"port": "metrics", "interval": "5s"},  # KubeRay's name of Ray's port
-        ]
+        of_ray = {"port": "metrics", "interval": "5s"}  # KubeRay's name of Ray's port
+        of_training = [] if obj["metadata"]["name"].endswith("-models") else [{"port": "train-metrics", "interval": "5s"}]
+        assert obj["spec"]["podMetricsEndpoints"] == [*of_training, of_ray]
 
 
 def test_labels_by_which_a_prometheus_selects_are_on_pod_monitors(helm4: Path, tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_a_scrapers_namespace_reaches_the_metrics_and_no_other_port(helm4: Path,
     for policy in policies(helm4, tmp_path, keys):
         assert schemas.validate(policy) == []
         [rule] = [rule for rule in policy["spec"]["ingress"] if "'monitoring'" in str(rule)]
-        assert [port["port"] for port in rule["ports"]] == ["train-metrics", *(["metrics"] if ray else [])]
+        assert [port["port"] for port in rule["ports"]] == ["train-metrics", "metrics"]

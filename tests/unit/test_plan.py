@@ -29,7 +29,7 @@ def test_the_run_config_is_the_values_and_the_accelerators_row() -> None:
         name="llama",
     )
     assert (plan.name, plan.kind, plan.namespace, plan.warnings) == ("llama", "job-set", "research", ())
-    assert set(plan.config) == {*DEFAULTS.tree, "accelerator"} - {"common", "global"}
+    assert set(plan.config) == {*DEFAULTS.tree, "accelerator"} - {"common", "global", "serve"}
     assert plan.config["accelerator"] == {
         "name": "v6e",
         "kind": "tpu",

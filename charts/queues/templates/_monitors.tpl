@@ -1,13 +1,18 @@
-{{- /* queues.scrapedPorts: JSON list of port names, as in charts/run and KubeRay. Takes `monitoring`. */ -}}
+{{- /* queues.scrapedPorts: JSON list of port names, as in charts/run and KubeRay. The metrics of a served model are on
+Ray's port. Takes `monitoring` and `what`: runs, clusters or models. */ -}}
 {{- define "queues.scrapedPorts" -}}
-  {{- ternary (list "train-metrics" "metrics") (list "train-metrics") .ray | toJson -}}
+  {{- if eq .what "models" -}}
+    {{- list "metrics" | toJson -}}
+  {{- else -}}
+    {{- ternary (list "train-metrics" "metrics") (list "train-metrics") .monitoring.ray | toJson -}}
+  {{- end -}}
 {{- end -}}
 
-{{- /* queues.scrapes: the endpoints of a monitor of either kind. Takes `monitoring`. */ -}}
+{{- /* queues.scrapes: the endpoints of a monitor of either kind. Takes `monitoring` and `what`. */ -}}
 {{- define "queues.scrapes" -}}
 {{- range include "queues.scrapedPorts" . | fromJsonArray }}
 - port: {{ . }}
-  interval: {{ int64 $.intervalSeconds }}s
+  interval: {{ int64 $.monitoring.intervalSeconds }}s
 {{- end }}
 {{- end -}}
 

@@ -87,7 +87,7 @@
 {{- define "queues.rules.network" -}}
   {{- $wrong := list -}}
   {{- $network := .Values.network -}}
-  {{- range $field := list "operatorNamespaces" "fromNamespaces" -}}
+  {{- range $field := list "operatorNamespaces" "fromNamespaces" "modelsFromNamespaces" -}}
     {{- range get $network $field -}}
       {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "network.%s" $field) "name" . "max" 63)) -}}
     {{- end -}}

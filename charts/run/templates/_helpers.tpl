@@ -32,7 +32,7 @@
 {{- /* run.config: JSON of the run config: the effective values, and under `accelerator` the resolved slice. */ -}}
 {{- define "run.config" -}}
   {{- $slice := (include "run.slice" . | fromJson).slice -}}
-  {{- set (omit .Values "common" "global") "accelerator" $slice.resolved | toJson -}}
+  {{- set (omit .Values "common" "global" "serve") "accelerator" $slice.resolved | toJson -}}
 {{- end -}}
 
 {{- define "run.podLabels" -}}

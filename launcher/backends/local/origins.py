@@ -11,7 +11,7 @@ from launcher.config.values.tree import dotted
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
-_ELSEWHERE = ("common", "global")
+_ELSEWHERE = ("common", "global", "serve")
 
 
 def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:

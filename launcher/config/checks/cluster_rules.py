@@ -61,7 +61,7 @@ def _size(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     if not case.kind.has_object:
         return
-    config = {key: value for key, value in tree.items() if key not in ("common", "global")}
+    config = {key: value for key, value in tree.items() if key not in ("common", "global", "serve")}
     text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
     # The size as Go writes it, with \u003c for <, and with the accelerator's row.
     size = len(text.encode(errors="replace")) + 5 * sum(map(text.count, "<>&")) + 400

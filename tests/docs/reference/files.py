@@ -16,7 +16,7 @@ The run config is the interface between launcher and trainer, which never import
 this machine, it is `run.json` in the run's folder. In a cluster, it is the annotation `slipway.dev/run-config` of the
 pod template in the run's object, and is mounted as a file; the trainer writes it to `run.json` in the run's folder.
 `launcher submit --dry-run -o json` prints it, and `python -m trainer --config FILE` reads it. It contains the effective
-values with unchanged keys ([Run values](run-values.md)), without `common` and `global`. In addition, it has
+values with unchanged keys ([Run values](run-values.md)), without `common`, `global` and `serve`. In addition, it has
 `accelerator`, the data of the slice from the table of accelerators."""
 
 _ACCELERATOR = (

@@ -1,5 +1,6 @@
 {{- /*
-common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster) or of a RayJob (charts/run).
+common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster), of a RayJob (charts/run) or of a RayService
+(charts/serve).
 
 values            the values of the chart
 slices            the list of groups that common.slices returns
@@ -9,6 +10,7 @@ autoscaling       whether Ray's autoscaler is on
 podLog            whether the trainer copies its output to the log of the head's pod
 kubernetesTokens  whether Ray asks Kubernetes to check tokens; KubeRay supports this only for a long-lived cluster
 trains            whether the trainer runs on the hosts, and not another program
+servePort         the port of a served model; 0 or absent: the cluster serves none
 */ -}}
 {{- define "common.ray.spec" -}}
 {{- $in := . }}
@@ -41,6 +43,7 @@ headGroupSpec:
     num-cpus: "0"
   template:
     {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
+    {{- with .servePort }}{{ $_ := set $ports "serve" . }}{{ end }}
     {{- $env := list }}
     {{- if .podLog }}
     {{- /* Ray writes the output of a job to a file, but `kubectl logs` shows what the container's first process prints.
@@ -51,7 +54,7 @@ headGroupSpec:
     {{- /* A stopped job has as much time as a pod for its last checkpoint. Ray's default is 3 seconds. */}}
     {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
     {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
-    {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true) | fromYaml) }}
+    {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true "serves" .servePort) | fromYaml) }}
     {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" $more }}
     {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
 workerGroupSpecs:
@@ -70,8 +73,14 @@ workerGroupSpecs:
     rayStartParams: {}
     template:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
-      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false) | fromYaml) }}
+      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false "serves" $in.servePort) | fromYaml) }}
       {{- $ports := ternary (include "common.pod.metricsPort" $values | fromJson) dict $in.trains }}
+      {{- with $in.servePort }}
+      {{- /* The proxy answers if it has a route to a replica that is ready. Without it, the pod must get no requests. */}}
+      {{- $_ := set $ports "serve" . }}
+      {{- $_ := set $more.readinessProbe "httpGet" (dict "path" "/-/healthz" "port" "serve") }}
+      {{- $_ := set $more.readinessProbe "failureThreshold" 1 }}
+      {{- end }}
       {{- $container := dict "name" "ray-worker" "ports" $ports "env" (ternary (list $noDrain) list $in.podLog) "more" $more }}
       {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
@@ -100,13 +109,14 @@ livenessProbe:
 {{- /*
 common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
 preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a
-worker also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts. Takes
-values; head (bool).
+worker also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts, and Ray
+Serve starts a replica elsewhere and sends this one no more requests. Takes values; head (bool); serves: whether the
+pods serve a model.
 */ -}}
 {{- define "common.ray.lifecycle" -}}
 preStop:
   exec:
-    command: [python, -m, trainer.prestop, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ end }}]
+    command: [python, -m, trainer.prestop, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ else if .serves }}, --serve{{ end }}]
 {{- end -}}
 
 {{- /*

@@ -1,12 +1,13 @@
 {{- /*
-common.valueRules: the rules on the values of charts/run and charts/ray-cluster, as JSON. The charts evaluate them with
+common.valueRules: the rules on the values of charts/run, charts/ray-cluster and charts/serve, as JSON. The charts evaluate them with
 common.rules.evaluate; the launcher reads this file (launcher/config/checks/value_rules.py) and adds file and line.
 
 A rule has these fields:
   rule     its id in the output of `launcher check -o json`
   keys     the keys that it checks; `*` is every entry of a map or a list
   kinds    the kinds that it applies to, as a list or as a name of `kinds`; by default "objects", those that create
-           Kubernetes objects. `cluster` is a release of charts/ray-cluster, `ray-cluster` a run in such a cluster
+           Kubernetes objects. `cluster` is a release of charts/ray-cluster, `ray-cluster` a run in such a cluster, and
+           `serve` a release of charts/serve
   when     conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
            false (absent or empty), {"given": …} (present, even if empty) or {"not": …}. A key that starts with a dot is
            below the entry that `*` matches; {name} is the name of this entry. KEY.0 is the first item of a list;
@@ -27,9 +28,9 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
 {{- define "common.valueRules" -}}
 {
   "kinds": {
-    "all": ["local", "ray-cluster", "ray-job", "job-set", "cluster"],
-    "remote": ["ray-cluster", "ray-job", "job-set", "cluster"],
-    "objects": ["ray-job", "job-set", "cluster"],
+    "all": ["local", "ray-cluster", "ray-job", "job-set", "cluster", "serve"],
+    "remote": ["ray-cluster", "ray-job", "job-set", "cluster", "serve"],
+    "objects": ["ray-job", "job-set", "cluster", "serve"],
     "runs": ["local", "ray-cluster", "ray-job", "job-set"]
   },
   "patterns": {
@@ -58,6 +59,8 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: {value} has {length} characters; the name of a job-set run can have at most 40."},
     {"rule": "name", "else": true, "keys": ["run.name"], "kinds": ["cluster"], "longest": 41,
      "message": "{key}: {value} has {length} characters; the name of a RayCluster can have at most 41."},
+    {"rule": "name", "else": true, "keys": ["run.name"], "kinds": ["serve"], "longest": 35,
+     "message": "{key}: {value} has {length} characters; the name of a RayService can have at most 35."},
     {"rule": "cluster", "keys": ["run.cluster"], "kinds": ["ray-cluster"], "when": {"run.cluster": false},
      "message": "run.kind is ray-cluster; run.cluster must name the long-lived Ray cluster."},
     {"rule": "name", "else": true, "keys": ["run.cluster"], "kinds": ["ray-cluster"],
@@ -163,9 +166,9 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
     {"rule": "amount", "keys": ["cluster.groups.*.memory"], "kinds": ["cluster"], "optional": true, "matches": "memory",
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
-    {"rule": "amount", "keys": ["head.cpu"], "kinds": ["ray-job", "cluster"], "optional": true, "matches": "cpu",
+    {"rule": "amount", "keys": ["head.cpu"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "cpu",
      "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
-    {"rule": "amount", "keys": ["head.memory"], "kinds": ["ray-job", "cluster"], "optional": true, "matches": "memory",
+    {"rule": "amount", "keys": ["head.memory"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "memory",
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
 
     {{- /* The environment of the hosts. */}}
@@ -176,6 +179,8 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": "all", "of": "name",
      "forbids": "^(JAX_PLATFORMS|ENABLE_PJRT_COMPATIBILITY)$",
      "message": "{key} is set by Slipway; to change it, set worker.env.{name}."},
+    {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": ["serve"], "of": "name",
+     "forbids": "^SLIPWAY_API_KEY$", "message": "{key} is set by Slipway; name the Secret in serve.apiKey."},
     {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": "all", "when": {"worker.env.{name}": {"given": true}},
      "message": "worker.env.{name} and worker.secretEnv.{name} are both set; remove one of them."},
     {{- /* A secret in worker.env is readable in the run's object, its record and its reports. plainVariable has names
@@ -201,9 +206,9 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{parent}: {value} is not a valid label key; use letters, digits, hyphens, dots and underscores, such as example.com/pool."},
     {"rule": "label", "else": true, "keys": ["worker.nodeSelector.*"], "matches": "labelValue",
      "message": "{key}: {value} is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."},
-    {"rule": "label", "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster"], "of": "name", "matches": "labelKey",
+    {"rule": "label", "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster", "serve"], "of": "name", "matches": "labelKey",
      "message": "{parent}: {value} is not a valid label key; use letters, digits, hyphens, dots and underscores, such as example.com/pool."},
-    {"rule": "label", "else": true, "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster"], "matches": "labelValue",
+    {"rule": "label", "else": true, "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster", "serve"], "matches": "labelValue",
      "message": "{key}: {value} is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."},
     {"rule": "toleration", "keys": ["head.tolerations.*", "worker.tolerations.*"], "kinds": "all",
      "when": {".operator": "Exists", ".value": true},
@@ -274,7 +279,61 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "cluster.maxSlices: Kueue does not scale a cluster with slice.placement: topology; use exclusive."},
     {"rule": "cluster", "keys": ["cluster.minSlices"], "kinds": ["cluster"],
      "when": {"cluster.minSlices": true, "cluster.maxSlices": false},
-     "message": "cluster.minSlices requires cluster.maxSlices, the maximum size of a group."}
+     "message": "cluster.minSlices requires cluster.maxSlices, the maximum size of a group."},
+
+    {{- /* A served model. */}}
+    {"rule": "serve", "keys": ["serve.model"], "kinds": ["serve"], "when": {"serve.model": false},
+     "message": "serve.model is empty; set it to the folder of a Hugging Face model in the storage, or to hf:ORG/NAME."},
+    {"rule": "serve", "else": true, "keys": ["serve.model"], "kinds": ["serve"], "forbids": "://",
+     "message": "{key}: {value} is a URL; name the folder below storage.mountPath, where the bucket or claim is mounted, or hf:ORG/NAME."},
+    {"rule": "serve", "else": true, "keys": ["serve.model"], "kinds": ["serve"],
+     "matches": "^(hf:[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*|[^:]+)$",
+     "message": "{key}: {value} is not a valid model; write a folder in the storage, or hf:ORG/NAME."},
+    {"rule": "serve", "else": true, "keys": ["serve.model"], "kinds": ["serve"],
+     "forbids": "//|(^|/)\\.\\.?(/|$)|[\\x00-\\x1f\\x7f]",
+     "message": "{key}: {value} is not a plain path; write it without \"..\", \"//\" and control characters."},
+    {"rule": "serve", "else": true, "keys": ["serve.model"], "kinds": ["serve"],
+     "when": {"storage.kind": "local"}, "matches": "^hf:",
+     "message": "{key}: {value} is a folder, and with storage.kind: local the pods have no files; use gcsfuse or pvc, or hf:ORG/NAME."},
+    {"rule": "serve", "keys": ["serve.name"], "kinds": ["serve"], "optional": true,
+     "matches": "^[A-Za-z0-9]([-A-Za-z0-9._/]{0,94}[A-Za-z0-9])?$",
+     "message": "{key}: {value} is not a valid model name; use at most 96 letters, digits, hyphens, dots, underscores and slashes."},
+    {"rule": "serve", "keys": ["serve.engine"], "kinds": ["serve"], "when": {"serve.engine": "vllm", "accelerator.kind": "cpu"},
+     "message": "serve.engine: vllm runs on TPUs and GPUs; for {slice.accelerator}, set serve.engine: transformers."},
+    {"rule": "serve", "keys": ["serve.engine"], "kinds": ["serve"], "when": {"serve.engine": "transformers", "accelerator.kind": "tpu"},
+     "message": "serve.engine: transformers runs on CPUs; for {slice.accelerator}, set serve.engine: vllm."},
+    {"rule": "serve", "keys": ["serve.engine"], "kinds": ["serve"], "when": {"serve.engine": "transformers", "accelerator.kind": "gpu"},
+     "message": "serve.engine: transformers runs on CPUs; for {slice.accelerator}, set serve.engine: vllm."},
+    {"rule": "serve", "keys": ["slice.count"], "kinds": ["serve"], "when": {"slice.count": {"not": 1}},
+     "message": "slice.count is {slice.count}; each replica has a slice of its own: set slice.count: 1, and the number of replicas in serve.replicas."},
+    {"rule": "serve", "keys": ["serve.dtype"], "kinds": ["serve"], "when": {"serve.dtype": "float16", "accelerator.kind": "tpu"},
+     "message": "serve.dtype: TPUs have no float16; use bfloat16."},
+    {"rule": "serve", "keys": ["serve.engineArgs"], "kinds": ["serve"], "when": {"serve.engine": "transformers", "serve.engineArgs": true},
+     "message": "serve.engineArgs has arguments of vLLM, and serve.engine is transformers; remove them."},
+    {"rule": "serve", "else": true, "keys": ["serve.engineArgs.*"], "kinds": ["serve"], "of": "name", "matches": "^[a-z][a-z0-9_]*$",
+     "message": "{parent}: {value} is not an argument of vLLM's engine; use the names in its EngineArgs, such as max_num_seqs."},
+    {"rule": "serve", "else": true, "keys": ["serve.engineArgs.*"], "kinds": ["serve"], "of": "name",
+     "forbids": "^(model|tokenizer|served_model_name|dtype|max_model_len|tensor_parallel_size|pipeline_parallel_size|distributed_executor_backend)$",
+     "message": "{key} is set by Slipway; remove it."},
+    {"rule": "serve", "keys": ["serve.apiKey.name"], "kinds": ["serve"], "when": {"serve.apiKey.required": true, "serve.apiKey.name": false},
+     "message": "serve.apiKey.name is empty; set it to the Secret with the API key, or set serve.apiKey.required: false to serve without a key."},
+    {"rule": "serve", "else": true, "keys": ["serve.apiKey.name"], "kinds": ["serve"], "when": {"serve.apiKey.required": false, "serve.apiKey.name": true},
+     "message": "serve.apiKey.name is set, and serve.apiKey.required is false; remove one of them."},
+    {"rule": "serve", "else": true, "keys": ["serve.apiKey.name"], "kinds": ["serve"], "optional": true, "matches": "objectName",
+     "message": "{key}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
+    {"rule": "serve", "keys": ["serve.apiKey.key"], "kinds": ["serve"], "when": {"serve.apiKey.required": true}, "matches": "secretKey",
+     "message": "{key}: {value} is not a valid key of a Secret; use letters, digits, hyphens, dots and underscores."},
+    {"rule": "serve", "keys": ["serve.port"], "kinds": ["serve"],
+     "outside": [[1, 1023], [6379, 6379], [8080, 8080], [8265, 8265], [8431, 8431], [8471, 8471], [8476, 8476], [10001, 19999], [52365, 52365]],
+     "message": "{key}: {serve.port} is a port that the system, Ray, JAX or libtpu uses; use another one, such as 8000."},
+    {"rule": "serve", "keys": ["serve.upgrade.gatewayClass"], "kinds": ["serve"],
+     "when": {"serve.upgrade.strategy": "incremental", "serve.upgrade.gatewayClass": false},
+     "message": "serve.upgrade.strategy is incremental; serve.upgrade.gatewayClass must name the GatewayClass that divides the traffic."},
+    {"rule": "serve", "else": true, "keys": ["serve.upgrade.gatewayClass"], "kinds": ["serve"],
+     "when": {"serve.upgrade.strategy": {"not": "incremental"}, "serve.upgrade.gatewayClass": true},
+     "message": "serve.upgrade.gatewayClass requires serve.upgrade.strategy: incremental; it is {serve.upgrade.strategy}."},
+    {"rule": "serve", "else": true, "keys": ["serve.upgrade.gatewayClass"], "kinds": ["serve"], "optional": true, "matches": "objectName",
+     "message": "{key}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."}
   ]
 }
 {{- end -}}

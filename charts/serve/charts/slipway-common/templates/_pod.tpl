@@ -1,0 +1,142 @@
+{{- /*
+common.pod: YAML (metadata, spec) of the pod template for a Ray cluster's head and for every host of a slice.
+
+values       the values of the chart
+head         whether the pod is the head of a Ray cluster
+slice        for a host: the values of its slice, with the resolved slice under the key "resolved"
+cpu, memory  requests of the container; "" for no request
+container    dict of name, command (list), ports (name: number), env (list, as in Kubernetes), more (dict of other
+             fields: probes, lifecycle)
+labels       dict
+annotations  dict; if the run config is in it, it is mounted as a file
+restart      restart policy; "" for the default of the owner
+token        whether the token of the service account is mounted
+*/ -}}
+{{- define "common.pod" -}}
+{{- $values := .values }}
+{{- $config := hasKey .annotations "slipway.dev/run-config" }}
+{{- $host := and (not .head) $values.security.hostNetwork }}
+{{- $user := $values.security.runAsUser | int64 }}
+{{- if and .head (eq $user 0) }}{{ $user = 1000 }}{{ end }}
+{{- $annotations := mergeOverwrite (include "common.pod.storageAnnotations" $values.storage | fromJson) .annotations -}}
+{{- if not $values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
+metadata:
+  {{- with .labels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $annotations }}
+  annotations:
+    {{- range $key, $value := . }}
+    {{ $key }}: {{ $value | quote }}
+    {{- end }}
+  {{- end }}
+spec:
+  {{- with $values.queue.podPriority }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
+  {{- with $values.team.serviceAccount | default $values.team.name }}
+  serviceAccountName: {{ . | quote }}
+  {{- end }}
+  automountServiceAccountToken: {{ .token }}
+  enableServiceLinks: false
+  {{- with .restart }}
+  restartPolicy: {{ . }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ int64 $values.run.graceSeconds }}
+  {{- if $host }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
+  securityContext:
+    runAsUser: {{ $user }}
+    {{- if $user }}
+    runAsGroup: {{ $user }}
+    runAsNonRoot: true
+    fsGroup: {{ $user }}
+    fsGroupChangePolicy: OnRootMismatch
+    {{- end }}
+    seccompProfile:
+      type: RuntimeDefault
+  {{- with $values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . | quote }}
+    {{- end }}
+  {{- end }}
+  {{- with include "common.pod.nodes" . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: {{ .container.name }}
+      image: {{ include "common.image" $values.image | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- with .container.command }}
+      command: {{ toJson . }}
+      {{- end }}
+      {{- with .container.ports }}
+      ports:
+        {{- range $name, $port := . }}
+        - name: {{ $name }}
+          containerPort: {{ int64 $port }}
+        {{- end }}
+      {{- end }}
+      {{- with include "common.pod.env" . | fromJsonArray }}
+      env:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if and (not .head) $values.worker.envFrom }}
+      envFrom:
+        {{- range $name, $kind := $values.worker.envFrom }}
+        - {{ ternary "configMapRef" "secretRef" (eq $kind "ConfigMap") }}: {name: {{ $name | quote }}}
+        {{- end }}
+      {{- end }}
+      {{- with include "common.pod.resources" . | fromJson }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .container.more }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      securityContext:
+        {{- if and $values.security.privileged (not .head) }}
+        privileged: true
+        {{- else }}
+        {{- include "common.containerSecurity" . | nindent 8 }}
+        {{- end }}
+      volumeMounts:
+        - name: storage
+          mountPath: {{ $values.storage.mountPath | quote }}
+        {{- if $values.storage.text.bucket }}
+        - name: text
+          mountPath: {{ $values.storage.text.mountPath | quote }}
+          readOnly: true
+        {{- end }}
+        - name: shared-memory
+          mountPath: /dev/shm
+        {{- if $config }}
+        - name: run-config
+          mountPath: /etc/slipway
+          readOnly: true
+        {{- end }}
+  volumes:
+    - name: storage
+      {{- include "common.pod.storage" (dict "storage" $values.storage "user" $user "host" $host) | nindent 6 }}
+    {{- if $values.storage.text.bucket }}
+    {{- include "common.pod.text" (dict "text" $values.storage.text "user" $user "host" $host) | nindent 4 }}
+    {{- end }}
+    - name: shared-memory
+      emptyDir:
+        medium: Memory
+        {{- with .memory }}
+        sizeLimit: {{ include "common.quantity" . | quote }}
+        {{- end }}
+    {{- if $config }}
+    - name: run-config
+      downwardAPI:
+        items:
+          - path: run.json
+            fieldRef:
+              fieldPath: metadata.annotations['slipway.dev/run-config']
+    {{- end }}
+{{- end -}}

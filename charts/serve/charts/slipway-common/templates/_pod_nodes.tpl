@@ -1,0 +1,96 @@
+{{- /* The nodes that a pod can run on. They take the arguments of _pod.tpl, unless a comment lists others. */ -}}
+
+{{- define "common.pod.nodes" -}}
+  {{- with include "common.pod.nodeSelector" . | fromJson }}
+nodeSelector:
+  {{- range $key, $value := . }}
+  {{ $key }}: {{ $value | quote }}
+  {{- end }}
+  {{- end }}
+  {{- with include "common.pod.affinity" . | fromJson }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with include "common.pod.tolerations" . | fromJsonArray }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "common.pod.nodeSelector" -}}
+  {{- if .head -}}
+    {{- .values.head.nodeSelector | toJson -}}
+  {{- else -}}
+    {{- $sets := include "common.labelSets" .slice | fromJsonArray -}}
+    {{- $labels := dict -}}
+    {{- range $key, $value := first $sets -}}
+      {{- $everywhere := true -}}
+      {{- range $sets }}{{ if ne (get . $key | default "") $value }}{{ $everywhere = false }}{{ end }}{{ end -}}
+      {{- if $everywhere }}{{ $_ := set $labels $key $value }}{{ end -}}
+    {{- end -}}
+    {{- mergeOverwrite $labels .values.worker.nodeSelector | toJson -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* The labels in which the alternatives of slice.any differ; {} if one of them has no label of its own. */ -}}
+{{- define "common.pod.affinity" -}}
+  {{- $affinity := dict -}}
+  {{- if not .head -}}
+    {{- $selector := include "common.pod.nodeSelector" . | fromJson -}}
+    {{- $terms := list -}}
+    {{- $any := false -}}
+    {{- range $set := include "common.labelSets" .slice | fromJsonArray -}}
+      {{- $expressions := list -}}
+      {{- range $key, $value := $set -}}
+        {{- if ne (get $selector $key | default "") $value -}}
+          {{- $expressions = append $expressions (dict "key" $key "operator" "In" "values" (list $value)) -}}
+        {{- end -}}
+      {{- end -}}
+      {{- if not $expressions }}{{ $any = true }}{{ end -}}
+      {{- $terms = append $terms (dict "matchExpressions" $expressions) -}}
+    {{- end -}}
+    {{- if not $any -}}
+      {{- $affinity = dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" (uniq $terms))) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $affinity | toJson -}}
+{{- end -}}
+
+{{- /* common.labelSets: JSON list of the labels of the nodes that a slice can use: one set, or one for each of its
+alternatives, which differ in their provisioning. Takes the values of the slice, with `resolved`. */ -}}
+{{- define "common.labelSets" -}}
+  {{- $slice := . -}}
+  {{- $sets := list -}}
+  {{- range .any | default (list dict) -}}
+    {{- $one := dict "accelerator" $slice.resolved "machineType" $slice.machineType "provisioning" (.provisioning | default $slice.provisioning) "reservation" (.reservation | default $slice.reservation) -}}
+    {{- $sets = append $sets (include "common.nodeLabels" $one | fromJson) -}}
+  {{- end -}}
+  {{- $sets | toJson -}}
+{{- end -}}
+
+{{- /* common.provisionings: JSON list of how the machines of a slice can be provisioned. Takes the values of the slice. */ -}}
+{{- define "common.provisionings" -}}
+  {{- $found := list -}}
+  {{- range .any }}{{ $found = append $found (.provisioning | default $.provisioning) }}{{ end -}}
+  {{- $found | default (list .provisioning) | uniq | toJson -}}
+{{- end -}}
+
+{{- /* GKE taints nodes with chips, spot nodes, and nodes of a queued provisioning request. */ -}}
+{{- define "common.pod.tolerations" -}}
+  {{- $tolerations := list -}}
+  {{- $own := .values.head.tolerations -}}
+  {{- if not .head -}}
+    {{- $own = .values.worker.tolerations -}}
+    {{- with include "common.resource" .slice.resolved -}}
+      {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
+    {{- end -}}
+    {{- $taints := dict "spot" "cloud.google.com/gke-spot" "flex-start" "cloud.google.com/gke-queued" -}}
+    {{- range include "common.provisionings" .slice | fromJsonArray -}}
+      {{- with get $taints . -}}
+        {{- $tolerations = append $tolerations (dict "key" . "operator" "Equal" "value" "true" "effect" "NoSchedule") -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $name, $toleration := $own }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
+  {{- $tolerations | toJson -}}
+{{- end -}}

@@ -1,0 +1,138 @@
+{{- /*
+common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster), of a RayJob (charts/run) or of a RayService
+(charts/serve).
+
+values            the values of the chart
+slices            the list of groups that common.slices returns
+labels            labels of the pods (dict)
+annotations       annotations of the pods (dict)
+autoscaling       whether Ray's autoscaler is on
+podLog            whether the trainer copies its output to the log of the head's pod
+kubernetesTokens  whether Ray asks Kubernetes to check tokens; KubeRay supports this only for a long-lived cluster
+trains            whether the trainer runs on the hosts, and not another program
+servePort         the port of a served model; 0 or absent: the cluster serves none
+*/ -}}
+{{- define "common.ray.spec" -}}
+{{- $in := . }}
+{{- $values := .values -}}
+{{- /* When Ray is terminated, it waits up to 30 seconds for its node to be idle. A head is never idle, because the
+watcher of a job stays on it. A host whose head has ended first asks it for that long, and keeps its chips. In the cluster
+of a run, the hook (common.ray.lifecycle) has already waited for everything that must finish. */}}
+{{- $noDrain := dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0" -}}
+rayVersion: {{ $values.image.rayVersion | quote }}
+authOptions:
+  mode: {{ ternary "token" "disabled" $values.security.tokenAuth }}
+  {{- if .kubernetesTokens }}
+  enableK8sTokenAuth: true
+  {{- end }}
+{{- if .autoscaling }}
+enableInTreeAutoscaling: true
+autoscalerOptions:
+  version: v2
+  idleTimeoutSeconds: {{ int64 $values.cluster.idleSeconds }}
+  # The defaults of the operator for the autoscaler. The quota of the queue must cover them.
+  resources:
+    requests: {cpu: 500m, memory: 512Mi}
+    limits: {cpu: 500m, memory: 512Mi}
+  securityContext:
+    {{- include "common.containerSecurity" . | nindent 4 }}
+{{- end }}
+headGroupSpec:
+  # Run no tasks on the head: it is not one of the hosts.
+  rayStartParams:
+    num-cpus: "0"
+  template:
+    {{- $ports := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
+    {{- with .servePort }}{{ $_ := set $ports "serve" . }}{{ end }}
+    {{- $env := list }}
+    {{- if .podLog }}
+    {{- /* Ray writes the output of a job to a file, but `kubectl logs` shows what the container's first process prints.
+    The trainer can write to the pipe of that process: the container's user owns it (runc, fixStdioPermissions). */}}
+    {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
+    {{- $env = append $env $noDrain }}
+    {{- end }}
+    {{- /* A stopped job has as much time as a pod for its last checkpoint. Ray's default is 3 seconds. */}}
+    {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
+    {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
+    {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true "serves" .servePort) | fromYaml) }}
+    {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" $more }}
+    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
+workerGroupSpecs:
+  {{- range .slices }}
+  - groupName: {{ .group | quote }}
+    {{- if $in.autoscaling }}
+    replicas: {{ int64 $values.cluster.minSlices }}
+    minReplicas: {{ int64 $values.cluster.minSlices }}
+    maxReplicas: {{ int64 $values.cluster.maxSlices }}
+    {{- else }}
+    replicas: {{ int64 .slice.count }}
+    minReplicas: {{ int64 .slice.count }}
+    maxReplicas: {{ int64 .slice.count }}
+    {{- end }}
+    numOfHosts: {{ int64 .slice.resolved.hosts }}
+    rayStartParams: {}
+    template:
+      {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
+      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false "serves" $in.servePort) | fromYaml) }}
+      {{- $ports := ternary (include "common.pod.metricsPort" $values | fromJson) dict $in.trains }}
+      {{- with $in.servePort }}
+      {{- /* The proxy answers if it has a route to a replica that is ready. Without it, the pod must get no requests. */}}
+      {{- $_ := set $ports "serve" . }}
+      {{- $_ := set $more.readinessProbe "httpGet" (dict "path" "/-/healthz" "port" "serve") }}
+      {{- $_ := set $more.readinessProbe "failureThreshold" 1 }}
+      {{- end }}
+      {{- $container := dict "name" "ray-worker" "ports" $ports "env" (ternary (list $noDrain) list $in.podLog) "more" $more }}
+      {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
+      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
+  {{- end }}
+{{- end -}}
+
+{{- /*
+A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value),
+because a host that is compiling answers late. The paths do not require a token.
+*/ -}}
+{{- define "common.ray.probes" -}}
+readinessProbe:
+  httpGet: {path: {{ .path }}, port: {{ .port }}}
+  initialDelaySeconds: 10
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 10
+livenessProbe:
+  httpGet: {path: {{ .path }}, port: {{ .port }}}
+  initialDelaySeconds: 30
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 120
+{{- end -}}
+
+{{- /*
+common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
+preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a
+worker also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts, and Ray
+Serve starts a replica elsewhere and sends this one no more requests. Takes values; head (bool); serves: whether the
+pods serve a model.
+*/ -}}
+{{- define "common.ray.lifecycle" -}}
+preStop:
+  exec:
+    command: [python, -m, trainer.prestop, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ else if .serves }}, --serve{{ end }}]
+{{- end -}}
+
+{{- /*
+common.topologyRequest: JSON of the annotations that ask Kueue to keep the pods of a slice on one node pool, if
+slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool.
+*/ -}}
+{{- define "common.topologyRequest" -}}
+  {{- $annotations := dict -}}
+  {{- if and (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
+    {{- $level := "cloud.google.com/gke-nodepool" -}}
+    {{- if .sliced -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
+    {{- else -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $annotations | toJson -}}
+{{- end -}}

@@ -1,0 +1,147 @@
+{{- /*
+common.rules: JSON list of sentences, one for each problem of the values; of `values`, `kind` (ray-job, job-set, or
+cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most rules are in the
+table common.valueRules. Here are those that calculate; launcher/config/checks/cluster_rules.py has them for runs, too.
+*/ -}}
+{{- define "common.rules" -}}
+{{- $v := .values }}
+{{- $longLived := eq .kind "cluster" }}
+{{- $values := mergeOverwrite (deepCopy (omit $v "common" "global")) (dict "run" (dict "name" .name)) }}
+{{- $problems := include "common.rules.accelerators" (dict "values" $v "longLived" $longLived) | fromJsonArray }}
+{{- $problems = concat $problems (include "common.rules.alternatives" $v | fromJsonArray) }}
+{{- if not $problems }}
+{{- $groups := include "common.slices" (dict "values" $v "longLived" $longLived "split" (ne .kind "job-set")) | fromJsonArray }}
+{{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
+{{- $names := list }}
+{{- range $groups }}
+{{- $problems = concat $problems (include "common.rules.group" (dict "group" . "kind" $.kind) | fromJsonArray) }}
+{{- if and (has .group $names) (ne .group "slice") }}
+{{- $problems = append $problems (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
+{{- end }}
+{{- $names = append $names .group }}
+{{- end }}
+{{- if gt (len $groups) 17 }}
+{{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
+{{- $or := ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology") }}
+{{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
+{{- end }}
+{{- end }}
+{{- if $longLived }}
+{{- $min := int64 $v.cluster.minSlices }}
+{{- $max := int64 $v.cluster.maxSlices }}
+{{- if and $max (gt $min $max) }}
+{{- $problems = append $problems (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." $min $max) }}
+{{- end }}
+{{- end }}
+{{- if eq .kind "serve" }}
+{{- $problems = concat $problems (include "common.rules.serve" $values | fromJsonArray) }}
+{{- end }}
+{{- $table := include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" false "named" .named) | fromJsonArray }}
+{{- concat $table $problems | uniq | toJson }}
+{{- end -}}
+
+{{- /* common.rules.serve: problems of a served model that no row of the table can find. Takes the values, with the
+resolved slice as `accelerator`, if it is valid. */ -}}
+{{- define "common.rules.serve" -}}
+  {{- $problems := list -}}
+  {{- $serve := .serve -}}
+  {{- $min := int64 $serve.replicas.min -}}
+  {{- $max := int64 $serve.replicas.max -}}
+  {{- $mount := .storage.mountPath -}}
+  {{- if gt $min $max -}}
+    {{- $problems = append $problems (printf "serve.replicas.min is %d; it must be at most serve.replicas.max, %d." $min $max) -}}
+  {{- else if and (lt $min $max) (eq .slice.placement "topology") -}}
+    {{- $problems = append $problems "serve.replicas: Kueue does not scale a cluster with slice.placement: topology; use exclusive, or as many replicas at least as at most." -}}
+  {{- end -}}
+  {{- if and (eq $serve.upgrade.strategy "incremental") (eq $min $max) -}}
+    {{- $problems = append $problems "serve.upgrade.strategy: incremental requires autoscaling; set serve.replicas.max above serve.replicas.min." -}}
+  {{- end -}}
+  {{- if and (eq $serve.upgrade.strategy "incremental") (gt (int64 $serve.upgrade.stepPercent) (int64 $serve.upgrade.surgePercent)) -}}
+    {{- $problems = append $problems (printf "serve.upgrade.stepPercent is %d; it must be at most serve.upgrade.surgePercent, %d." (int64 $serve.upgrade.stepPercent) (int64 $serve.upgrade.surgePercent)) -}}
+  {{- end -}}
+  {{- if and (hasPrefix "/" $serve.model) (not (hasPrefix (printf "%s/" $mount) $serve.model)) -}}
+    {{- $problems = append $problems (printf "serve.model: %q is not below storage.mountPath, %s, where the storage is mounted." $serve.model $mount) -}}
+  {{- end -}}
+  {{- if gt (int64 $serve.targetRequests) (int64 $serve.maxRequests) -}}
+    {{- $problems = append $problems (printf "serve.targetRequests is %d; it must be at most serve.maxRequests, %d." (int64 $serve.targetRequests) (int64 $serve.maxRequests)) -}}
+  {{- end -}}
+  {{- with .accelerator -}}
+    {{- $hosts := int64 .hosts -}}
+    {{- if and (gt $hosts 1) (ne .kind "tpu") -}}
+      {{- $problems = append $problems (printf "slice.hosts is %d; a replica on %s runs on one host: set slice.hosts: 0." $hosts .name) -}}
+    {{- else if and (gt $hosts 1) (or (ne $max 1) (ne $min 1)) -}}
+      {{- $problems = append $problems (printf "serve.replicas: a %s slice of %s has %d hosts, and a model on several hosts has one replica; set min and max to 1, or use a slice with one host (slice.machineType)." .name .topology $hosts) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}
+
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; and `kind`. */ -}}
+{{- define "common.rules.group" -}}
+  {{- $problems := list -}}
+  {{- $resolved := .group.slice.resolved -}}
+  {{- with $resolved.error }}{{ $problems = append $problems . }}{{ end -}}
+  {{- $values := dict "slice" .group.slice "worker" (pick .group "cpu" "memory") "accelerator" $resolved -}}
+  {{- $problems = concat $problems (include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) | fromJsonArray) -}}
+  {{- with .group -}}
+    {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}
+      {{- $problems = append $problems (printf "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or headgroup, which are reserved." .key .group) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}
+
+{{- /* common.rules.alternatives: problems of slice.any. One object can have only alternatives with the same hosts, and
+launcher submits one object after another for the rest. Takes the values. */ -}}
+{{- define "common.rules.alternatives" -}}
+  {{- $problems := list -}}
+  {{- $slice := .slice -}}
+  {{- if and .slice.any (has "flex-start" (include "common.provisionings" .slice | fromJsonArray)) (gt (int64 .run.deadlineSeconds) 604800) -}}
+    {{- $problems = append $problems (printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds." (int64 .run.deadlineSeconds)) -}}
+  {{- end -}}
+  {{- range $index, $one := .slice.any -}}
+    {{- $other := list -}}
+    {{- range $key, $value := omit $one "provisioning" "reservation" -}}
+      {{- if ne ($value | toString) (get $slice $key | toString) }}{{ $other = append $other $key }}{{ end -}}
+    {{- end -}}
+    {{- if $other -}}
+      {{- $problems = append $problems (printf "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning and reservation. launcher submit tries others one after another." (add 1 $index) (join ", " $other)) -}}
+    {{- else if and (eq (.provisioning | default $slice.provisioning) "reservation") (not (.reservation | default $slice.reservation)) -}}
+      {{- $problems = append $problems (printf "slice.any: alternative %d has provisioning: reservation; reservation must name it." (add 1 $index)) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}
+
+{{- /*
+common.rules.accelerators: contradictions in the rows that the values use of the table of accelerators; of `values` and
+`longLived`.
+*/ -}}
+{{- define "common.rules.accelerators" -}}
+  {{- $problems := list -}}
+  {{- $used := list .values.slice.accelerator -}}
+  {{- if .longLived }}{{ range .values.cluster.groups }}{{ $used = append $used .accelerator }}{{ end }}{{ end -}}
+  {{- range $name := uniq $used -}}
+    {{- $row := get $.values.common.accelerators $name | default dict -}}
+    {{- $machines := $row.machineTypes | default dict -}}
+    {{- $shapes := $row.topologies | default dict -}}
+    {{- with $row.larger }}{{ $shapes = set (deepCopy $shapes) "4x4x4x1" .machineTypes }}{{ end -}}
+    {{- range $shape, $types := $shapes -}}
+      {{- $key := printf "common.accelerators.%s.%s" $name (ternary (printf "topologies.%s" $shape) "larger" (hasKey ($row.topologies | default dict) $shape)) -}}
+      {{- if not (regexMatch "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*$" $shape) -}}
+        {{- $problems = append $problems (printf "%s: %q is not a valid topology; write it like 4x4." $key $shape) -}}
+      {{- else -}}
+        {{- $chips := 1 -}}
+        {{- range splitList "x" $shape }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
+        {{- range $types -}}
+          {{- if not (hasKey $machines .) -}}
+            {{- $problems = append $problems (printf "%s: %q is not in common.accelerators.%s.machineTypes; add it there with its chips per host." $key . $name) -}}
+          {{- else if mod $chips (get $machines . | int64) -}}
+            {{- $problems = append $problems (printf "%s: %d chips are not a whole number of hosts; a host of %s has %d chips." $key $chips . (get $machines . | int64)) -}}
+          {{- end -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $problems | toJson -}}
+{{- end -}}

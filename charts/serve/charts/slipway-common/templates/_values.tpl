@@ -1,0 +1,54 @@
+{{- /* Definitions that several manifests of charts/run and charts/ray-cluster use. */ -}}
+
+{{- /* common.namespace: the namespace of the team, or else of the release. Takes `values` and `release`. */ -}}
+{{- define "common.namespace" -}}
+  {{- .values.team.namespace | default .values.team.name | default .release.Namespace -}}
+{{- end -}}
+
+{{- /* common.queue: the LocalQueue, or "" if Kueue does not manage the object. Takes the values. */ -}}
+{{- define "common.queue" -}}
+  {{- .queue.name | default .team.name -}}
+{{- end -}}
+
+{{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes the values. */ -}}
+{{- define "common.objectLabels" -}}
+  {{- $labels := dict -}}
+  {{- with .team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
+  {{- with include "common.queue" . }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end -}}
+  {{- with .queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
+  {{- $labels | toJson -}}
+{{- end -}}
+
+{{- /*
+common.slices: JSON list of the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
+values of its slice and, under "resolved", the result of common.slice), and the cpu and memory of a host.
+
+Takes `values`; `longLived`: include the groups of cluster.groups; `split`: make one group per slice if slice.placement
+is topology. Kueue places a pod set as a unit, so with topology-aware scheduling every slice of a Ray cluster must be a
+group of its own.
+*/ -}}
+{{- define "common.slices" -}}
+  {{- $values := .values -}}
+  {{- $groups := list (dict "group" "slice" "key" "slice" "slice" .values.slice "cpu" .values.worker.cpu "memory" .values.worker.memory) -}}
+  {{- if .longLived -}}
+    {{- range $name, $group := .values.cluster.groups -}}
+      {{- $slice := dict "topology" "" "machineType" "" "count" 1 "hosts" 0 "provisioning" "on-demand" "reservation" "" "placement" $values.slice.placement -}}
+      {{- $slice = mergeOverwrite $slice (omit $group "cpu" "memory") -}}
+      {{- $groups = append $groups (dict "group" $name "key" (printf "cluster.groups.%s" $name) "slice" $slice "cpu" ($group.cpu | default $values.worker.cpu) "memory" ($group.memory | default $values.worker.memory)) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $split := list -}}
+  {{- range $groups -}}
+    {{- $resolved := include "common.slice" (dict "slice" .slice "accelerators" $values.common.accelerators "key" .key) | fromJson -}}
+    {{- $group := set . "slice" (set (deepCopy .slice) "resolved" $resolved) -}}
+    {{- if and $.split (eq .slice.placement "topology") (gt (int64 .slice.count) 1) -}}
+      {{- range $index := until (min 99 (int64 .slice.count) | int) -}}
+        {{- $one := set (deepCopy $group.slice) "count" 1 -}}
+        {{- $split = append $split (set (set (deepCopy $group) "group" (printf "%s-%d" $group.group $index)) "slice" $one) -}}
+      {{- end -}}
+    {{- else -}}
+      {{- $split = append $split $group -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $split | toJson -}}
+{{- end -}}

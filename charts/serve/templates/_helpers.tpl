@@ -1,0 +1,115 @@
+{{- define "serve.validate" -}}
+  {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
+  {{- if $wrong -}}
+    {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* serve.autoscales: "true" if the number of replicas follows the load. Takes the values. */ -}}
+{{- define "serve.autoscales" -}}
+  {{- if gt (int64 .serve.replicas.max) (int64 .serve.replicas.min) }}true{{ end -}}
+{{- end -}}
+
+{{- /*
+serve.values: JSON of the values as the templates of the Ray cluster read them: each replica has a slice of its own, and
+the hosts have the API key and the folders of caches in the storage. Takes the values.
+*/ -}}
+{{- define "serve.values" -}}
+  {{- $values := deepCopy . -}}
+  {{- $min := int64 .serve.replicas.min -}}
+  {{- $_ := set $values.slice "count" $min -}}
+  {{- $_ := set $values.cluster "minSlices" $min -}}
+  {{- $_ := set $values.cluster "maxSlices" (int64 .serve.replicas.max) -}}
+  {{- if .serve.apiKey.required -}}
+    {{- $_ := set $values.worker.secretEnv "SLIPWAY_API_KEY" (pick .serve.apiKey "name" "key") -}}
+  {{- end -}}
+  {{- $env := dict -}}
+  {{- if hasPrefix "hf:" .serve.model }}{{ $_ := set $env "HF_HOME" (printf "%s/huggingface" .storage.mountPath) }}{{ end -}}
+  {{- /* vLLM compiles for minutes on a TPU. With this folder, only the first replica does. */ -}}
+  {{- if eq (get .common.accelerators .slice.accelerator).kind "tpu" }}{{ $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" .storage.mountPath) }}{{ end -}}
+  {{- $_ := set $values.worker "env" (mergeOverwrite $env $values.worker.env) -}}
+  {{- $values | toJson -}}
+{{- end -}}
+
+{{- /* serve.model: what the engine loads: a folder, or ORG/NAME. Takes the values. */ -}}
+{{- define "serve.model" -}}
+  {{- if hasPrefix "hf:" .serve.model -}}
+    {{- trimPrefix "hf:" .serve.model -}}
+  {{- else if hasPrefix "/" .serve.model -}}
+    {{- .serve.model -}}
+  {{- else -}}
+    {{- printf "%s/%s" .storage.mountPath .serve.model -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* serve.arguments: JSON of the arguments of the application (trainer/serving/settings.py). */ -}}
+{{- define "serve.arguments" -}}
+  {{- $serve := .Values.serve -}}
+  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first).slice.resolved -}}
+  {{- $arguments := dict "model" (include "serve.model" .Values) "name" ($serve.name | default .Release.Name) "engine" $serve.engine -}}
+  {{- $_ := set $arguments "context_length" (int64 $serve.contextLength) -}}
+  {{- $_ := set $arguments "dtype" $serve.dtype -}}
+  {{- $_ := set $arguments "require_api_key" $serve.apiKey.required -}}
+  {{- $_ := set $arguments "max_requests" (int64 $serve.maxRequests) -}}
+  {{- if eq $serve.engine "vllm" -}}
+    {{- $_ := set $arguments "tensor_parallel_size" (int64 $resolved.chips) -}}
+    {{- $_ := set $arguments "hosts" (int64 $resolved.hosts) -}}
+    {{- $_ := set $arguments "engine_args" $serve.engineArgs -}}
+  {{- end -}}
+  {{- $arguments | toJson -}}
+{{- end -}}
+
+{{- /*
+serve.deployment: JSON of the options of the deployment, in the form of Ray Serve's config file. A replica requests all
+chips of its host, or all CPUs of a host without chips, so that each host has one replica. A replica on several hosts
+requests them as a placement group with one bundle for each host, as vLLM's executor for TPUs expects them.
+*/ -}}
+{{- define "serve.deployment" -}}
+  {{- $serve := .Values.serve -}}
+  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first).slice.resolved -}}
+  {{- $chips := int64 $resolved.chipsPerHost -}}
+  {{- $deployment := dict "name" "Model" "max_ongoing_requests" (int64 $serve.maxRequests) "max_queued_requests" (int64 $serve.maxQueuedRequests) -}}
+  {{- $_ := set $deployment "health_check_period_s" (int64 $serve.health.periodSeconds) -}}
+  {{- $_ := set $deployment "health_check_timeout_s" (int64 $serve.health.timeoutSeconds) -}}
+  {{- $_ := set $deployment "graceful_shutdown_timeout_s" (int64 $serve.health.drainSeconds) -}}
+  {{- if include "serve.autoscales" .Values -}}
+    {{- $scaling := dict "min_replicas" (int64 $serve.replicas.min) "max_replicas" (int64 $serve.replicas.max) "target_ongoing_requests" (int64 $serve.targetRequests) "downscale_delay_s" (int64 $serve.idleSeconds) -}}
+    {{- $_ := set $deployment "autoscaling_config" $scaling -}}
+  {{- else -}}
+    {{- $_ := set $deployment "num_replicas" (int64 $serve.replicas.min) -}}
+  {{- end -}}
+  {{- if eq $resolved.kind "cpu" -}}
+    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" (include "serve.cpus" .Values.worker.cpu | int64)) -}}
+  {{- else if eq $resolved.kind "gpu" -}}
+    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1 "num_gpus" $chips) -}}
+  {{- else if eq (int64 $resolved.hosts) 1 -}}
+    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1 "resources" (dict "TPU" $chips)) -}}
+  {{- else -}}
+    {{- $bundles := list (dict "CPU" 1 "TPU" $chips) -}}
+    {{- range until (sub (int $resolved.hosts) 1 | int) }}{{ $bundles = append $bundles (dict "TPU" $chips) }}{{ end -}}
+    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1) -}}
+    {{- $_ := set $deployment "placement_group_bundles" $bundles -}}
+    {{- $_ := set $deployment "placement_group_strategy" "STRICT_SPREAD" -}}
+  {{- end -}}
+  {{- $deployment | toJson -}}
+{{- end -}}
+
+{{- /* serve.cpus: the CPUs of a Ray node with this CPU request, which KubeRay rounds up to a whole number. */ -}}
+{{- define "serve.cpus" -}}
+  {{- if hasSuffix "m" . -}}
+    {{- div (add (trimSuffix "m" . | int64) 999) 1000 -}}
+  {{- else -}}
+    {{- ceil (float64 .) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* serve.config: JSON of Ray Serve's config: one application, whose route is /. */ -}}
+{{- define "serve.config" -}}
+  {{- $serve := .Values.serve -}}
+  {{- $http := dict "host" "0.0.0.0" "port" (int64 $serve.port) -}}
+  {{- with int64 $serve.health.requestSeconds }}{{ $_ := set $http "request_timeout_s" . }}{{ end -}}
+  {{- $application := dict "name" "model" "route_prefix" "/" "import_path" "trainer.serving.app:build" -}}
+  {{- $_ := set $application "args" (include "serve.arguments" . | fromJson) -}}
+  {{- $_ := set $application "deployments" (list (include "serve.deployment" . | fromJson)) -}}
+  {{- dict "proxy_location" "EveryNode" "http_options" $http "applications" (list $application) | toJson -}}
+{{- end -}}
