@@ -12,7 +12,7 @@ from launcher.errors import LauncherError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
 
-CHARTS = ("queues", "ray-cluster")
+CHARTS = ("queues", "ray-cluster", "serve")
 """The charts that are installed as releases. A run is not a release."""
 
 
@@ -24,7 +24,7 @@ def _data(name: str) -> Path:
 
 
 def charts_dir() -> Path:
-    """Return the folder of the charts: common, queues, ray-cluster, run."""
+    """Return the folder of the charts: common, queues, ray-cluster, run, serve."""
     return _data("charts")
 
 

@@ -40,7 +40,7 @@ GROUPS = {
     },
     "Platform": {
         "cluster": "Plan, create, change and delete a GKE cluster for the queues.",
-        "install": "Install or upgrade a platform's queues or a Ray cluster.",
+        "install": "Install or upgrade a platform's queues, a Ray cluster or a served model.",
         "uninstall": "Remove a release of queues or of a Ray cluster.",
         "image": "Build the image that all pods run.",
     },

@@ -90,7 +90,7 @@ def _default_files(chart: str | None) -> tuple[str, ...]:
 
 
 def chart_arguments(command: _Command) -> _Command:
-    """Add the arguments `[queues|ray-cluster] [RELEASE]`."""
+    """Add the arguments `[queues|ray-cluster|serve] [RELEASE]`."""
     command = click.argument("release", required=False, metavar="[RELEASE]", shell_complete=completion.values_files)(
         command
     )
@@ -98,11 +98,11 @@ def chart_arguments(command: _Command) -> _Command:
 
 
 def chart_argument(command: _Command) -> _Command:
-    """Add the argument `[queues|ray-cluster]`: the chart of a release, instead of that of a run."""
+    """Add the argument `[queues|ray-cluster|serve]`: the chart of a release, instead of that of a run."""
     return click.argument(
         "chart",
         type=click.Choice(CHARTS),
-        metavar="[queues|ray-cluster]",
+        metavar="[queues|ray-cluster|serve]",
         required=False,
         shell_complete=completion.charts_and_files,
     )(command)

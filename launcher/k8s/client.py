@@ -80,6 +80,7 @@ class Kind(NamedTuple):
 
 
 RAY_JOB = Kind("RayJob", "ray.io/v1", "rayjobs")
+RAY_SERVICE = Kind("RayService", "ray.io/v1", "rayservices")
 RAY_CLUSTER = Kind("RayCluster", "ray.io/v1", "rayclusters")
 JOB_SET = Kind("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets")
 WORKLOAD = Kind("Workload", "kueue.x-k8s.io/v1beta2", "workloads")

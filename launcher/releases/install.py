@@ -1,4 +1,4 @@
-"""Install releases of charts/queues and charts/ray-cluster.
+"""Install releases of charts/queues, charts/ray-cluster and charts/serve.
 
 `plan` reads and compares, and changes nothing. `install` applies the plan. So `diff` and `install` cannot diverge.
 """
@@ -167,6 +167,8 @@ def busy(release: Release) -> LauncherError:
 def default_name(chart: str, tree: Manifest) -> str:
     if chart == "queues":
         return "queues"
+    if chart == "serve":
+        raise LauncherError("The served model has no name.", "Write it after serve.")
     name = str((tree.get("run") or {}).get("cluster") or "")
     if not name:
         raise LauncherError(
@@ -177,15 +179,14 @@ def default_name(chart: str, tree: Manifest) -> str:
 
 
 def _cluster_for(chart: str, tree: Manifest, target: Target) -> Cluster:
-    """Return the cluster. A team's release is in the team's namespace, as is its Ray cluster."""
-    team = tree.get("team") or {} if chart == "ray-cluster" else {}
+    """Return the cluster. A team's release is in the team's namespace, as is its Ray cluster or served model."""
+    team = tree.get("team") or {} if chart != "queues" else {}
     namespace = team.get("namespace") or team.get("name")
     if not namespace:
         return target.cluster()
     if target.namespace not in (None, namespace):
         raise LauncherError(
-            f"The values put the Ray cluster into the namespace {namespace} (team), but --namespace is "
-            f"{target.namespace}.",
+            f"The values put the release into the namespace {namespace} (team), but --namespace is {target.namespace}.",
             "Leave out --namespace, or change team.namespace.",
         )
     return replace(target, namespace=namespace).cluster()
@@ -195,6 +196,7 @@ def _served(chart: str, cluster: Cluster) -> None:
     group, version, operator, component = {
         "queues": ("kueue.x-k8s.io", "v1beta2", "Kueue", "kueue"),
         "ray-cluster": ("ray.io", "v1", "KubeRay", "kuberay"),
+        "serve": ("ray.io", "v1", "KubeRay", "kuberay"),
     }[chart]
     if version not in cluster.served(group):
         raise LauncherError(

@@ -33,7 +33,7 @@ def render(chart: str, name: str | None, files: Sequence[str], sets: Sequence[st
 
 def render_values(chart: str, name: str | None, user: Values, effective: Values) -> Rendering:
     """Return `render` of values that are loaded."""
-    team = effective.tree.get("team") or {} if chart == "ray-cluster" else {}
+    team = effective.tree.get("team") or {} if chart != "queues" else {}
     namespace = team.get("namespace") or team.get("name") or "default"
     try:
         text = Helm().manifest(chart, name or default_name(chart, effective.tree), namespace, user.tree)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER
+from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER, RAY_SERVICE
 from launcher.k8s.kueue.queues import Queue
 from launcher.k8s.objects import Manifest
 from launcher.k8s.pods import Pod
@@ -15,8 +15,9 @@ from launcher.k8s.pods import Pod
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
 
-SECONDS = {"queues": 30.0, "ray-cluster": 900.0}
-"""The default wait per chart. Kueue is ready within moments; a Ray cluster's nodes must be created first."""
+SECONDS = {"queues": 30.0, "ray-cluster": 900.0, "serve": 1800.0}
+"""The default wait per chart. Kueue is ready within moments; a Ray cluster's nodes must be created first, and a served
+model is also loaded and compiled."""
 
 
 def wait(cluster: Cluster, rendered: Sequence[Manifest], say: Callable[[str], None], seconds: float) -> list[str]:
@@ -43,6 +44,7 @@ def not_ready(cluster: Cluster, rendered: Sequence[Manifest]) -> list[str]:
         CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
         LOCAL_QUEUE.kind: (LOCAL_QUEUE, _queue),
         RAY_CLUSTER.kind: (RAY_CLUSTER, _ray_cluster),
+        RAY_SERVICE.kind: (RAY_SERVICE, _ray_service),
     }
     missing = []
     for obj in rendered:
@@ -87,6 +89,32 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
         why = _why(waiting[0])
         return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {waiting[0].name}: {why}."
     return f"{called}: it has {len(pods)} pods, but KubeRay does not report it as provisioned yet."
+
+
+def _ray_service(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
+    if live is None:
+        return f"The {kind.kind} of the release no longer exists."
+    called = f"RayService {objects.name(live)}"
+    status = objects.status(live)
+    if not status and live["spec"]["rayClusterConfig"].get("suspend"):
+        queue = objects.label(live, label_keys.KUEUE_QUEUE)
+        return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
+    if not status or status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+        return f"{called}: KubeRay has not processed it yet."
+    pending = status.get("pendingServiceStatus") or {}
+    if objects.is_true(live, "Ready") and not pending.get("rayClusterName"):
+        return ""
+    part = pending if pending.get("rayClusterName") else status.get("activeServiceStatus") or {}
+    for application in (part.get("applicationStatuses") or {}).values():
+        if application.get("status") in ("DEPLOY_FAILED", "UNHEALTHY") and application.get("message"):
+            lines = [line.strip() for line in application["message"].splitlines() if line.strip()]
+            return f"{called}: the model does not answer: {lines[-1].rstrip('.')}."
+    name = part.get("rayClusterName")
+    ray = cluster.get(RAY_CLUSTER, name, objects.namespace(live)) if name else None
+    if ray is not None and (why := _ray_cluster(cluster, RAY_CLUSTER, ray)):
+        return why
+    upgrade = " The old replicas still answer." if objects.is_true(live, "Ready") else ""
+    return f"{called}: the model is being loaded.{upgrade}"
 
 
 def _why(pod: Pod) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from launcher.config.checks import rules as checks
+from launcher.config.checks import serving_rules
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
@@ -23,7 +24,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     The chart itself checks the rules across keys, and Helm reports their sentences: see `of_chart`.
 
     Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each violation, if the values
-    violate the schema.
+    violate the schema, or if a served model does not fit its slice.
     """
 
     user = values.load(files, sets)
@@ -31,7 +32,10 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
         raise LauncherError("No values are given: use -f FILE or --set.")
     if chart == "queues":
         user = without_cluster(user)
-    return user, effective_of(chart, user)
+    effective = effective_of(chart, user)
+    if chart == "serve" and (problems := list(serving_rules.check(CheckContext(user, effective)))):
+        raise CheckFailed(problems)
+    return user, effective
 
 
 def without_cluster(user: Values) -> Values:

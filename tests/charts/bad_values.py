@@ -110,10 +110,22 @@ BAD = [
     *(
         InvalidValues(key, values, says, (SERVE,))
         for key, values, says in (
-            ("serve.model", 'serve: {model: ""}', "is empty; set it to the folder of a Hugging Face model in the storage"),
+            (
+                "serve.model",
+                'serve: {model: ""}',
+                "is empty; set it to the folder of a Hugging Face model in the storage",
+            ),
             ("serve.model", "serve: {model: gs://b/llama}", '"gs://b/llama" is a URL; name the folder below storage.'),
-            ("serve.model", "serve: {model: hf:llama}", '"hf:llama" is not a valid model; write a folder in the storage'),
-            ("serve.model", "serve: {model: hf:a/b/c}", '"hf:a/b/c" is not a valid model; write a folder in the storage'),
+            (
+                "serve.model",
+                "serve: {model: hf:llama}",
+                '"hf:llama" is not a valid model; write a folder in the storage',
+            ),
+            (
+                "serve.model",
+                "serve: {model: hf:a/b/c}",
+                '"hf:a/b/c" is not a valid model; write a folder in the storage',
+            ),
             ("serve.model", "serve: {model: ../llama}", '"../llama" is not a plain path; write it without'),
             ("serve.model", "serve: {model: /models/llama}", '"/models/llama" is not below storage.mountPath, /data,'),
             ("serve.model", "storage: {kind: local}", '"exports/llama" is a folder, and with storage.kind: local'),
@@ -192,7 +204,11 @@ BAD = [
                 "worker: {secretEnv: {SLIPWAY_API_KEY: {name: a, key: b}}}",
                 "is set by Slipway; name the Secret in serve.apiKey.",
             ),
-            ("serve.port", "serve: {port: 8265}", "8265 is a port that the system, Ray, JAX or libtpu uses; use another"),
+            (
+                "serve.port",
+                "serve: {port: 8265}",
+                "8265 is a port that the system, Ray, JAX or libtpu uses; use another",
+            ),
             ("serve.port", "serve: {port: 65536}", "maximum: got"),
             (
                 "serve.upgrade.gatewayClass",

@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-from tests.charts.presets import Render, renders
+from tests.charts.presets import CHARTS_OF_PRESETS, Render, renders
 from tests.tools import tool
 
 FOLDER = Path(__file__).with_name("goldens")
-FULL = ("base", "tutorials", "queues")
+FULL = ("base", "tutorials", "queues", "serve")
 DIFFERENCES = {"clusters": ("ray-job", "job-set", "ray-cluster"), "models": ("ray-job",), "slices": ("ray-job",)}
 """Groups that are written as differences, with their variants. Models and slices change the same fields in each."""
 CONFIG = "slipway.dev/run-config"
@@ -34,7 +34,7 @@ def goldens(found: Iterable[Render]) -> dict[str, str]:
     for (preset, variant), (render, text) in renders_by_variant.items():
         if render.group in FULL:
             name = "base" if render.group == "base" else preset.replace("/", "-")
-            files[f"{name}.yaml" if render.group == "queues" else f"{name}.{variant}.yaml"] = text
+            files[f"{name}.yaml" if render.group in CHARTS_OF_PRESETS else f"{name}.{variant}.yaml"] = text
         elif variant in DIFFERENCES.get(render.group, ()):
             _, base = renders_by_variant["base", variant]
             lines = difflib.unified_diff(base.splitlines(), text.splitlines(), n=0, lineterm="")

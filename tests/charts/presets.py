@@ -40,6 +40,8 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ray-cluster": ("ray-cluster", ()),
 }
 """The objects that a run's values can be rendered as: for each, the chart and its options."""
+CHARTS_OF_PRESETS = {"queues": "queues", "serve": "serve"}
+"""The folders of presets that are for one chart only."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ def _jobs(base: Path) -> Iterator[_Job]:
     for file in sorted(VALUES.rglob("*.yaml")):
         preset = file.relative_to(VALUES).with_suffix("").as_posix()
         group = preset.partition("/")[0]
-        if group == "queues":
-            yield _Job(preset, "queues", "queues", [file])
+        if chart := CHARTS_OF_PRESETS.get(group):
+            yield _Job(preset, chart, chart, [file])
         elif preset not in LOCAL and not preset.startswith(GKE):
             # A tutorial has all values of a run; another preset has a part of them.
             yield from _run(preset, [file] if group == "tutorials" else [base, file])

@@ -20,7 +20,16 @@ def test_every_supported_version_accepts_every_object(helm4: Path) -> None:
             kinds[obj["kind"]] += 1
             faults.update(f"{render.preset} as {render.variant}: {fault}" for fault in schemas.validate(obj))
     assert list(faults) == []
-    assert set(kinds) >= {"RayJob", "JobSet", "RayCluster", "ResourceFlavor", "ClusterQueue", "LocalQueue", "Namespace"}
+    assert set(kinds) >= {
+        "RayJob",
+        "JobSet",
+        "RayCluster",
+        "ResourceFlavor",
+        "ClusterQueue",
+        "LocalQueue",
+        "Namespace",
+        "RayService",
+    }
 
 
 def test_a_run_is_one_object(helm4: Path) -> None:
@@ -40,7 +49,7 @@ def lines(render: Render) -> list[str]:
     return [line for line in render.text.splitlines() if line]
 
 
-@pytest.mark.parametrize("group", ["models", "slices", "clusters", "queues", "tuned", "tutorials"])
+@pytest.mark.parametrize("group", ["models", "slices", "clusters", "queues", "serve", "tuned", "tutorials"])
 def test_every_preset_is_rendered(group: str, helm4: Path) -> None:
     files = {f"{group}/{file.stem}" for file in (VALUES / group).glob("*.yaml")}
     assert files

@@ -145,7 +145,9 @@ def test_the_monitors_select_the_pods_that_the_other_charts_make(helm4: Path, tm
 def test_rays_metrics_are_scraped_on_request(helm4: Path, tmp_path: Path) -> None:
     for obj in monitors(helm4, tmp_path, "monitoring: {podMonitor: true, ray: true, intervalSeconds: 5}"):
         of_ray = {"port": "metrics", "interval": "5s"}  # KubeRay's name of Ray's port
-        of_training = [] if obj["metadata"]["name"].endswith("-models") else [{"port": "train-metrics", "interval": "5s"}]
+        of_training = (
+            [] if obj["metadata"]["name"].endswith("-models") else [{"port": "train-metrics", "interval": "5s"}]
+        )
         assert obj["spec"]["podMetricsEndpoints"] == [*of_training, of_ray]
 
 

@@ -15,7 +15,7 @@ from launcher.config.maxtext.keys import maxtext
 from launcher.config.plan import effective
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import merge
-from tests.charts.bad_values import BAD, BAD_WITHOUT_CHART, CLUSTER, GOOD, KINDS, InvalidValues
+from tests.charts.bad_values import BAD, BAD_WITHOUT_CHART, CLUSTER, GOOD, KINDS, SERVE, InvalidValues
 
 TABLE = value_rules.table()
 RULES: list[dict[str, Any]] = TABLE["rules"]
@@ -170,14 +170,14 @@ def test_a_message_is_a_sentence_with_known_placeholders(rule: dict[str, Any]) -
 
 
 class Context(CheckContext):
-    """A context for any kind; the launcher has none for `cluster`, a release of charts/ray-cluster."""
+    """A context for any kind; the launcher has none for releases: `cluster`, of charts/ray-cluster, and `serve`."""
 
     def __init__(self, bad: InvalidValues, kind: str, layer: str = "") -> None:
         texts = (GOOD, layer or KINDS[kind], bad.values)
         layers = [read_text(text.encode(), "values.yaml") for text in texts]
         super().__init__(*effective(merge(merge(layers[0], layers[1]), layers[2]), DEFAULTS))
         self._kind = kind
-        if kind == CLUSTER and isinstance(self.tree.get("run"), dict):
+        if kind in (CLUSTER, SERVE) and isinstance(self.tree.get("run"), dict):
             self.tree["run"]["name"] = bad.release
 
     @property

@@ -36,7 +36,7 @@ def command(
 ) -> int:
     """Check the values against all rules that need no chips.
 
-    For a run on this machine, also check its text and its tokenizer, as a submit does. With queues or ray-cluster,
+    For a run on this machine, also check its text and its tokenizer, as a submit does. With a chart,
     check the values of a release; this requires Helm. Works offline, except for --live. The exit code is 1 if a rule is
     violated, and 0 if there are only warnings.
     """

@@ -34,7 +34,7 @@ def command(
 ) -> int:
     """Show what submit or install would change in the cluster.
 
-    With queues or ray-cluster, show the changes of install, otherwise those of submit. They come from a dry run of the
+    With a chart, show the changes of install, otherwise those of submit. They come from a dry run of the
     API server: + is created, ~ is changed, - is removed. The exit code is 0 with and without changes.
     """
 

@@ -14,7 +14,7 @@ from launcher.paths import CHARTS
 
 
 @click.command(cls=ValuesCommand)
-@click.argument("chart", type=click.Choice(CHARTS), metavar="queues|ray-cluster")
+@click.argument("chart", type=click.Choice(CHARTS), metavar="queues|ray-cluster|serve")
 @click.argument("release", required=False, metavar="[RELEASE]", shell_complete=completion.values_files)
 @values_options
 @target_options
@@ -23,7 +23,7 @@ from launcher.paths import CHARTS
     "--timeout",
     type=Seconds(),
     help="How long to wait until the release is ready, such as 90s or 15m; 0 does not wait (default: 30s for queues, "
-    "15m for ray-cluster).",
+    "15m for ray-cluster, 30m for serve).",
 )
 @click.option("--recover", is_flag=True, help="Unlock a release that a killed helm command left locked.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -40,12 +40,12 @@ def command(
     yes: bool,
     form: str,
 ) -> int:
-    """Install or upgrade a platform's queues or a Ray cluster.
+    """Install or upgrade a platform's queues, a Ray cluster or a served model.
 
     The default RELEASE is "queues", or the name of the Ray cluster in run.cluster. The command prints the target and
     the changes first. On a terminal it asks for confirmation; elsewhere (in CI) it continues. If Kubernetes rejects a
-    change, all changes are rolled back. A queue that Kueue reports as inactive, or a Ray cluster that waits for its
-    chips, is reported and kept; the exit code is then 1.
+    change, all changes are rolled back. A queue that Kueue reports as inactive, or a Ray cluster or a model that waits
+    for its chips, is reported and kept; the exit code is then 1.
     """
 
     plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)

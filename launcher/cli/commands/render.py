@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Print the manifests that submit would create.
 
-    With queues or ray-cluster, print those that install would apply. Requires Helm, but no cluster. The values are
+    With a chart, print those that install would apply. Requires Helm, but no cluster. The values are
     checked first, as in submit and install.
     """
 

@@ -20,8 +20,8 @@ def command(
 ) -> None:
     """Print the values files and --set, merged and not validated.
 
-    Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default. With queues or
-    ray-cluster, --all adds the defaults of that chart instead of a run's.
+    Values are merged as Helm does: maps merge, lists and scalars replace, and null removes a default. With a
+    chart, --all adds its defaults instead of those of a run.
     """
 
     merged = api.values(files, sets, defaults=defaults, chart=chart or "run")
