@@ -37,7 +37,7 @@ TIERS = (
     Tier(
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
-        r"tests/(trainer/test_(training|without_ray|stop_signals|ray_job|ray_cluster|storage)|cli/test_training)\.py",
+        r"tests/(trainer/test_(training|serving|without_ray|stop_signals|ray_job|ray_cluster|storage)|cli/test_training)\.py",
         group="training",
     ),
     Tier(

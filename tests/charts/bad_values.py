@@ -1,4 +1,4 @@
-"""Invalid values for charts/run, charts/ray-cluster and charts/serve, with the sentences about them, and valid ones at the limits."""
+"""Invalid values for charts/run, charts/ray-cluster and charts/serve, with the sentences about them, and valid ones."""
 
 from __future__ import annotations
 
@@ -222,7 +222,8 @@ BAD = [
             ),
             (
                 "serve.upgrade.gatewayClass",
-                "slice: {topology: 2x2}\nserve: {replicas: {max: 2}, upgrade: {strategy: incremental, gatewayClass: A}}",
+                "slice: {topology: 2x2}\n"
+                "serve: {replicas: {max: 2}, upgrade: {strategy: incremental, gatewayClass: A}}",
                 '"A" is not a valid object name; use lowercase letters',
             ),
             (

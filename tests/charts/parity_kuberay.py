@@ -1,6 +1,6 @@
 """The fields of KubeRay's sample for vLLM on one host of TPU v6e, as facts to compare with.
 
-The sample is ray-operator/config/samples/vllm/ray-service.vllm-tpu-v6e-singlehost.yaml in KubeRay's repository; this has
+The sample is ray-operator/config/samples/vllm/ray-service.vllm-tpu-v6e-singlehost.yaml of KubeRay. This has
 its fields and values, and not its text. serveConfigV2 is parsed. A variable of its tutorial ($VLLM_IMAGE) is filled in.
 """
 

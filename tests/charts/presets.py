@@ -91,8 +91,9 @@ def _jobs(base: Path) -> Iterator[_Job]:
     for file in sorted(VALUES.rglob("*.yaml")):
         preset = file.relative_to(VALUES).with_suffix("").as_posix()
         group = preset.partition("/")[0]
-        if chart := CHARTS_OF_PRESETS.get(group):
-            yield _Job(preset, chart, chart, [file])
+        if group in CHARTS_OF_PRESETS:
+            only = CHARTS_OF_PRESETS[group]
+            yield _Job(preset, only, only, [file])
         elif preset not in LOCAL and not preset.startswith(GKE):
             # A tutorial has all values of a run; another preset has a part of them.
             yield from _run(preset, [file] if group == "tutorials" else [base, file])

@@ -23,7 +23,8 @@ def test_the_copies_are_up_to_date() -> None:
         (
             lambda charts: (charts / "run/values.yaml").write_text("a: 1\n"),
             [
-                f"charts/{chart}/values.yaml is not a copy of charts/run/values.yaml; edit that one and run `make charts`."
+                f"charts/{chart}/values.yaml is not a copy of charts/run/values.yaml; edit that one and run "
+                "`make charts`."
                 for chart in ("ray-cluster", "serve")
             ],
         ),
@@ -34,7 +35,8 @@ def test_the_copies_are_up_to_date() -> None:
         (
             lambda charts: (charts / "queues/charts/slipway-common/README.md").unlink(),
             [
-                "charts/queues/charts/slipway-common is not a copy of charts/common; edit that one and run `make charts`."
+                "charts/queues/charts/slipway-common is not a copy of charts/common; edit that one and run "
+                "`make charts`."
             ],
         ),
         (

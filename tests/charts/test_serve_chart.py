@@ -160,7 +160,7 @@ def test_serving_without_a_key_is_an_explicit_value(helm4: Path, tmp_path: Path)
     obj = render(helm4, tmp_path, "serve: {apiKey: {required: false, name: ''}}")
     assert "SLIPWAY_API_KEY" not in environment(group(obj))
     assert application(obj)[0]["args"]["require_api_key"] is False
-    with pytest.raises(HelmError, match="or set serve.apiKey.required: false to serve without a key"):
+    with pytest.raises(HelmError, match=r"or set serve\.apiKey\.required: false to serve without a key"):
         render(helm4, tmp_path, "serve: {apiKey: {name: ''}}")
 
 

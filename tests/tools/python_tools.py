@@ -23,8 +23,16 @@ def python_tool(name: str) -> Path:
 
     Raises RuntimeError with the installer's output if the tool cannot be installed.
     """
-    requirements = HERE / f"{name}.txt"
-    folder = cache_dir() / f"{name}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
+    return python_environment(HERE / f"{name}.txt", name=name) / "bin" / name
+
+
+def python_environment(requirements: Path, *more: str, name: str) -> Path:
+    """Return the folder of an environment with the requirements of a file, and `more`. The first call installs them.
+
+    Raises RuntimeError with the installer's output if they cannot be installed.
+    """
+    content = requirements.read_bytes() + "".join(more).encode()
+    folder = cache_dir() / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be installing it
@@ -34,8 +42,10 @@ def python_tool(name: str) -> Path:
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
             uv = Path(sys.prefix) / "bin" / "uv"
             install = [str(uv), "pip", "install", "--quiet", "--python", str(folder / "bin/python")]
-            done = subprocess.run([*install, "-r", str(requirements)], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"Installing {name} failed:\n{done.stderr.strip()}")
+            for wanted in (["-r", str(requirements)], list(more)):  # a file with hashes admits no other package
+                if wanted:
+                    done = subprocess.run([*install, *wanted], capture_output=True, text=True, check=False)
+                    if done.returncode != 0:
+                        raise RuntimeError(f"Installing {name} failed:\n{done.stderr.strip()}")
             (folder / ".done").touch()
-    return folder / "bin" / name
+    return folder

@@ -41,8 +41,8 @@ def test_the_preset_fits() -> None:
         (
             "{train: {model_name: llama3.1-405b}}",
             "slice.accelerator",
-            "the weights of llama3.1-405b need 94.5 GiB on each of 8 chips; a v6e chip has 32.0 GiB, of which vLLM uses "
-            "28.8 GiB. Use a larger slice.",
+            "the weights of llama3.1-405b need 94.5 GiB on each of 8 chips; a v6e chip has 32.0 GiB, of which vLLM "
+            "uses 28.8 GiB. Use a larger slice.",
         ),
         (
             "{slice: {topology: 1x1, machineType: ''}, serve: {contextLength: 131072}}",
@@ -58,7 +58,8 @@ def test_the_preset_fits() -> None:
         (
             "{train: {model_name: gemma3-4b}, slice: {topology: 4x4, machineType: ''}, serve: {replicas: {max: 1}}}",
             "slice.topology",
-            "gemma3-4b has 8 attention heads, which 16 chips cannot share equally; use a slice with 1, 2, 4 or 8 chips.",
+            "gemma3-4b has 8 attention heads, which 16 chips cannot share equally; use a slice with 1, 2, 4 "
+            "or 8 chips.",
         ),
     ],
 )

@@ -1,0 +1,15 @@
+# The image of the pods of a served model (charts/serve) on TPUs or GPUs: an image with vLLM, to which this adds Ray Serve
+# and Slipway's application. BASE is an image of vLLM for your chips, with Python and its digest or version:
+#   docker build --file docker/serve/vllm.Dockerfile --build-arg BASE=… --tag registry.example.com/slipway-serve:0.1.0 .
+ARG BASE
+FROM ${BASE}
+# The charts run it as user 1000.
+RUN python3 -m pip install --no-cache-dir "ray[default,serve]==2.60.0" && \
+    install -d -o 1000 -g 1000 /home/slipway
+COPY trainer /opt/slipway/trainer
+ENV PYTHONPATH=/opt/slipway \
+    HOME=/home/slipway \
+    PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /home/slipway
+ENTRYPOINT []

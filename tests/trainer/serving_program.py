@@ -1,0 +1,290 @@
+"""Serve two small models with trainer.serving, and measure what a client sees: the program of test_serving.py.
+
+It runs in the environment of docker/serve/cpu.txt, which has torch and Ray Serve, and prints its findings as JSON. The
+client is OpenAI's own package. It must be started in an empty folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import ray
+import requests
+import torch
+import yaml
+from ray import serve
+from ray.serve.context import _get_global_client
+from ray.serve.schema import ServeDeploySchema
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from trainer.serving.transformers_engine import _until_stop
+
+KEY = "secret-key"
+CHAT = "{% for message in messages %}<s>{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:"
+PROMPT = "def parse(text):"
+CONTEXT = 256
+
+
+def make_model(folder: Path, seed: int) -> None:
+    """Write a Llama with random weights, and a tokenizer that is trained on Python's own text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(  # type: ignore[no-untyped-call]
+        vocab_size=800, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
+    )
+    tokenizer.train_from_iterator([Path(json.__file__).read_text()], trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    fast.chat_template = CHAT
+    fast.save_pretrained(folder)
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    tokens = {"vocab_size": 800, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": CONTEXT}
+    LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
+
+
+def deploy(config: dict[str, Any], folder: Path) -> None:
+    """Apply Ray Serve's config as KubeRay does, with the model in `folder`, and wait until the model answers."""
+    (application,) = config["applications"]
+    application["args"]["model"] = str(folder)
+    _get_global_client().deploy_apps(ServeDeploySchema.parse_obj(config))
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        found = serve.status().applications.get("model")
+        if found is not None and found.status == "RUNNING":
+            return
+        assert found is None or found.status != "DEPLOY_FAILED", found.message
+        time.sleep(0.5)
+    raise TimeoutError("The model does not run after 300 s.")
+
+
+class Load:
+    """Clients that send one request after the other, until they are stopped."""
+
+    def __init__(self, client: openai.OpenAI, clients: int) -> None:
+        self.client, self.ended = client, threading.Event()
+        self.good: list[float] = []
+        self.failed: list[str] = []
+        self.threads = [threading.Thread(target=self._send) for _ in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def _send(self) -> None:
+        while not self.ended.is_set():
+            try:
+                self.client.completions.create(model="tiny", prompt=PROMPT, max_tokens=16, temperature=0)
+                self.good.append(time.monotonic())
+            except openai.OpenAIError as error:
+                self.failed.append(f"{type(error).__name__}: {error}")
+
+    def stop(self) -> None:
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def refusals(client: openai.OpenAI, url: str) -> dict[str, str]:
+    """Return the type of the error of each request that must be refused, with its message."""
+    wrong = openai.OpenAI(base_url=url, api_key="wrong", max_retries=0)
+    calls: dict[str, Any] = {
+        "wrong key": lambda: wrong.models.list(),
+        "other model": lambda: client.completions.create(model="other", prompt="a"),
+        "two answers": lambda: client.completions.create(model="tiny", prompt="a", n=2),
+        "unknown field": lambda: client.completions.create(model="tiny", prompt="a", extra_body={"top_k": 5}),
+        "empty prompt": lambda: client.completions.create(model="tiny", prompt=""),
+        "long prompt": lambda: client.completions.create(model="tiny", prompt="x " * CONTEXT),
+        "no such token": lambda: client.completions.create(model="tiny", prompt=[100_000]),
+        "no such role": lambda: client.chat.completions.create(
+            model="tiny", messages=[{"role": "tool", "content": "a", "tool_call_id": "1"}]
+        ),
+    }
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+            found[name] = "answered"
+        except openai.APIStatusError as error:
+            found[name] = f"{error.status_code} {error.body['message'] if isinstance(error.body, dict) else error.body}"
+    bare = requests.post(f"{url}/completions", data="{", headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
+    found["no JSON"] = f"{bare.status_code} {bare.json()['error']['message']}"
+    return found
+
+
+def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
+    """Return answers in all forms, and what transformers itself generates."""
+    common: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
+    whole = client.completions.create(**common)
+    usage = {"include_usage": True}
+    parts = list(client.completions.create(**common, stream=True, stream_options=usage))
+    messages: Any = [{"role": "user", "content": "hello"}]
+    chat = client.chat.completions.create(model="tiny", messages=messages, max_tokens=24, temperature=0)
+    chunks = list(
+        client.chat.completions.create(model="tiny", messages=messages, max_tokens=24, temperature=0, stream=True)
+    )
+    stop = whole.choices[0].text[5:8]
+    stopped = client.completions.create(**common, stop=stop)
+    sampled = [
+        client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=1, top_p=0.9, seed=seed)
+        for seed in (1, 1, 2)
+    ]
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokens = torch.tensor([tokenizer.encode(PROMPT)])
+    bare = model.generate(tokens, max_new_tokens=24, do_sample=False)[0, tokens.shape[1] :]
+    return {
+        "bare": tokenizer.decode(bare, skip_special_tokens=True),
+        "whole": whole.choices[0].text,
+        "reason": whole.choices[0].finish_reason,
+        "usage": whole.usage.model_dump() if whole.usage else None,
+        "prompt_tokens": tokens.shape[1],
+        "streamed": "".join(part.choices[0].text for part in parts if part.choices),
+        "parts": len(parts),
+        "stream_usage": parts[-1].usage.model_dump() if parts[-1].usage else None,
+        "chat": chat.choices[0].message.content,
+        "chat_streamed": "".join(chunk.choices[0].delta.content or "" for chunk in chunks),
+        "stop": stop,
+        "stopped": stopped.choices[0].text,
+        "stopped_reason": stopped.choices[0].finish_reason,
+        "sampled": [each.choices[0].text for each in sampled],
+        "full": client.completions.create(model="tiny", prompt=PROMPT, max_tokens=5000, temperature=0).model_dump()[
+            "usage"
+        ],
+    }
+
+
+def speed(client: openai.OpenAI, folder: Path) -> dict[str, float]:
+    """Return tokens per second of one client, and of transformers' generate, in turns on the same machine."""
+    code = (
+        "import sys, time, torch, transformers as t\n"
+        "torch.set_num_threads(1)\n"
+        "m, k = t.AutoModelForCausalLM.from_pretrained(sys.argv[1]), t.AutoTokenizer.from_pretrained(sys.argv[1])\n"
+        "ids = torch.tensor([k.encode(sys.argv[2])])\n"
+        "for _ in sys.stdin:\n"
+        "    b = time.monotonic()\n"
+        "    n = m.generate(ids, max_new_tokens=128, min_new_tokens=128, do_sample=False).shape[1] - ids.shape[1]\n"
+        "    print(n / (time.monotonic() - b), flush=True)\n"
+    )
+    served, bare = [], []
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), PROMPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        for _ in range(5):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            bare.append(float(process.stdout.readline()))
+            began = time.monotonic()
+            done = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=128, temperature=0)
+            assert done.usage
+            served.append(done.usage.completion_tokens / (time.monotonic() - began))
+        process.stdin.close()
+    return {"served": sorted(served)[2], "bare": sorted(bare)[2]}
+
+
+def many(client: openai.OpenAI, expected: str) -> dict[str, Any]:
+    """Return what 50 clients get that send a request at the same time."""
+    began = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        calls = [
+            pool.submit(client.completions.create, model="tiny", prompt=PROMPT, max_tokens=24, temperature=0)
+            for _ in range(50)
+        ]
+        texts = [call.result().choices[0].text for call in calls]
+    return {"equal": sum(text == expected for text in texts), "seconds": time.monotonic() - began}
+
+
+def replicas() -> list[int]:
+    """Return the processes of the replicas that this program started."""
+    parents, found = {}, []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if (entry / "cmdline").read_bytes().startswith(b"ray::ServeReplica:model:Model"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it has ended
+
+    def mine(pid: int) -> bool:
+        while pid in parents:
+            if (pid := parents[pid]) == os.getpid():
+                return True
+        return False
+
+    return sorted(filter(mine, found))
+
+
+def killed(client: openai.OpenAI) -> dict[str, Any]:
+    """Return what clients see while one of two replicas is killed and replaced."""
+    load = Load(client, 8)
+    time.sleep(3)
+    before = replicas()
+    os.kill(before[0], signal.SIGKILL)
+    at = time.monotonic()
+    deadline = at + 180
+    while time.monotonic() < deadline and (len(replicas()) < 2 or before[0] in replicas()):
+        time.sleep(0.5)
+    time.sleep(3)
+    load.stop()
+    after = [when for when in load.good if when > at]
+    return {"before": len(before), "after": len(replicas()), "good": len(after), "failed": load.failed, "clients": 8}
+
+
+def updated(client: openai.OpenAI, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what clients see while the model is replaced by another one."""
+    load = Load(client, 4)
+    time.sleep(1)
+    deploy(config, folder)
+    time.sleep(2)
+    load.stop()
+    answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=0).choices[0].text
+    return {"good": len(load.good), "failed": load.failed, "answer": answer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path, required=True, help="Ray Serve's config, as charts/serve renders it")
+    parser.add_argument("--port", type=int, required=True)
+    arguments = parser.parse_args()
+    config = yaml.safe_load(arguments.config.read_text())
+    first, second = Path("first").absolute(), Path("second").absolute()
+    make_model(first, 1)
+    make_model(second, 2)
+    variables = {"SLIPWAY_API_KEY": KEY, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
+    ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": variables}, log_to_driver=False)
+    config["http_options"] |= {"host": "127.0.0.1", "port": arguments.port}
+    serve.start(http_options=config["http_options"])
+    url = f"http://127.0.0.1:{arguments.port}/v1"
+    client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=300)
+    found: dict[str, Any] = {"until": [_until_stop(*case, last=False) for case in (("abc", ["cd"]), ("abcd", ["bc"]))]}
+    deploy(config, first)
+    found["health"] = requests.get(f"http://127.0.0.1:{arguments.port}/healthz", timeout=60).status_code
+    found["models"] = [model.id for model in client.models.list()]
+    found["answers"] = answers(client, first)
+    found["refusals"] = refusals(client, url)
+    found["speed"] = speed(client, first)
+    found["many"] = many(client, found["answers"]["whole"])
+    found["killed"] = killed(client)
+    found["updated"] = updated(client, config, second)
+    serve.shutdown()
+    ray.shutdown()
+    print("FOUND " + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
