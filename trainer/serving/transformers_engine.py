@@ -39,7 +39,7 @@ class _Request:
     cancelled: bool = False
     cache: Any = None
     last: Any = None
-    count: int = 0
+    tokens: list[int] = field(default_factory=list)
     text: str = ""
     sent: int = 0
     stream: Any = None
@@ -146,15 +146,19 @@ class TransformersEngine:
         output = self._model(input_ids=inputs, past_key_values=request.cache, use_cache=True, logits_to_keep=1)
         token = self._choose(request, output.logits[:, -1].float())
         request.last = torch.tensor([[token]])
-        request.count += 1
+        request.tokens.append(token)
         reason: FinishReason = ""
         if token in self._ends:
             reason = "stop"
         else:
             request.text += request.stream.step(self.tokenizer.backend_tokenizer, token) or ""
-            full = len(request.prompt) + request.count >= self.context_length
-            if request.count >= request.sampling.max_tokens or full:
+            count = len(request.tokens)
+            if count >= min(request.sampling.max_tokens, self.context_length - len(request.prompt)):
                 reason = "length"
+        if reason:
+            # The stream holds the last bytes back if they are only a part of a character.
+            whole = self.tokenizer.decode(request.tokens, skip_special_tokens=True)
+            request.text = whole if whole.startswith(request.text) else request.text
         ready, stopped = _until_stop(request.text, request.sampling.stop, last=bool(reason))
         reason = "stop" if stopped else reason
         request.send(Piece(request.text[request.sent : ready], 1, reason))

@@ -13,8 +13,9 @@ from tests.docs.reference.parts import code, page, table
 Node = dict[str, Any]
 
 _RUN = """\
-The values of [charts/run](../../charts/run/README.md) and [charts/ray-cluster](../../charts/ray-cluster/README.md):
-one file can serve both charts, and each chart ignores the keys that it does not use. A file contains only the values
+The values of [charts/run](../../charts/run/README.md), [charts/ray-cluster](../../charts/ray-cluster/README.md) and
+[charts/serve](../../charts/serve/README.md):
+one file can serve all of them, and each chart ignores the keys that it does not use. A file contains only the values
 that differ from the defaults. `launcher values -f FILE --all --origins` shows all values of a run and their origins.
 Unknown keys are errors. For how files are merged, see
 [Override preset values](../how-to/override-preset-values.md)."""
