@@ -38,7 +38,7 @@ def test_presets_and_files() -> None:
 
 
 def test_keys() -> None:
-    assert complete("submit", "--set", "s") == ["plain,slice.", "plain,storage.", "plain,security."]
+    assert complete("submit", "--set", "s") == ["plain,slice.", "plain,storage.", "plain,security.", "plain,serve."]
     assert complete("submit", "--set", "slice.co") == ["plain,slice.count="]
     assert complete("submit", "--set", "worker.e") == ["plain,worker.env.", "plain,worker.envFrom."]
     assert complete("submit", "--set", "train.learning_rate") == [

@@ -61,7 +61,7 @@ def deploy(config: dict[str, Any], folder: Path) -> None:
     """Apply Ray Serve's config as KubeRay does, with the model in `folder`, and wait until the model answers."""
     (application,) = config["applications"]
     application["args"]["model"] = str(folder)
-    _get_global_client().deploy_apps(ServeDeploySchema.parse_obj(config))
+    _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config))
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         found = serve.status().applications.get("model")
