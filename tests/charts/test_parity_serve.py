@@ -125,7 +125,7 @@ TABLE = [
                 "metadata.annotations.slipway.dev/model-arguments",
                 ABSENT,
                 ANYTHING,
-                "Another model starts a new cluster beside the old one; in the sample, it restarts the replica.",
+                "Another model starts a new cluster next to the old one; in the sample, it restarts the replica.",
             ),
             Row("spec.automountServiceAccountToken", ABSENT, False, "No process calls the API server."),
             Row("spec.enableServiceLinks", ABSENT, False, "Each Service of the namespace would add variables."),

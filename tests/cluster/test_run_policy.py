@@ -307,6 +307,12 @@ def test_controllers_and_administrators_are_not_restricted(users: Users) -> None
     assert "x-runs" in users.attempt(users.operator, without_queue(users.objects["RayJob"]))
 
 
+GATEWAY = {
+    "type": "NewClusterWithIncrementalUpgrade",
+    "clusterUpgradeOptions": {"gatewayClassName": "istio", "stepSizePercent": 5, "intervalSeconds": 10},
+}
+
+
 @pytest.fixture
 def more_kinds(users: Users) -> Iterator[None]:
     """KubeRay's other kinds, and a Role for alice that a platform team may have added."""
@@ -353,6 +359,9 @@ def test_other_kinds_of_ray_are_not_a_way_around(users: Users, more_kinds: None)
         ({"rayClusterConfig": config}, ""),
         ({"rayClusterConfig": exposed}, "serviceType"),
         ({"rayClusterConfig": config, "serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "serveService"),
+        ({"rayClusterConfig": config, "upgradeStrategy": {"type": "NewCluster"}}, ""),
+        ({"rayClusterConfig": config, "upgradeStrategy": GATEWAY}, "clusterUpgradeOptions must be absent"),
+        ({"rayClusterConfig": {**config, "enableInTreeAutoscaling": True}}, "Set serve.replicas.max to serve.replicas"),
     ):
         refusal = users.attempt(users.alice, {**service, "spec": spec})
         assert why in refusal if why else refusal == ""

@@ -41,7 +41,15 @@ def python_environment(requirements: Path, *more: str, name: str) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
             uv = Path(sys.prefix) / "bin" / "uv"
-            install = [str(uv), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(folder / "bin/python")]
+            install = [
+                str(uv),
+                "pip",
+                "install",
+                "--quiet",
+                "--compile-bytecode",
+                "--python",
+                str(folder / "bin/python"),
+            ]
             for wanted in (["-r", str(requirements)], list(more)):  # a file with hashes admits no other package
                 if wanted:
                     done = subprocess.run([*install, *wanted], capture_output=True, text=True, check=False)

@@ -47,7 +47,8 @@ def test_the_preset_fits() -> None:
         (
             "{slice: {topology: 1x1, machineType: ''}, serve: {contextLength: 131072}}",
             "serve.contextLength",
-            "one request of 131072 tokens needs 16.0 GiB on each of 1 chips beside 15.0 GiB of weights of llama3.1-8b; "
+            "one request of 131072 tokens needs 16.0 GiB on each of 1 chips, in addition to 15.0 GiB of weights of "
+            "llama3.1-8b; "
             "a v6e chip has 32.0 GiB, of which vLLM uses 28.8 GiB. Set it to at most 113397, or use a larger slice.",
         ),
         (

@@ -1,4 +1,4 @@
-"""What the API needs of an engine, and the choice of one."""
+"""The interface between the API and an engine, and the choice of an engine."""
 
 from __future__ import annotations
 
