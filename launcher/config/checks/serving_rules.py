@@ -102,7 +102,8 @@ def _memory(
             "serve-memory",
             ("serve", "contextLength"),
             f"serve.contextLength: one request of {context} tokens needs {_gib(cache)} on each of {chips} chips, in "
-            f"addition to {_gib(weights)} of weights of {name}; {where}. Set it to at most {fits}, or use a larger slice.",
+            f"addition to {_gib(weights)} of weights of {name}; {where}. Set it to at most {fits}, or use a larger "
+            "slice.",
         )
 
 
