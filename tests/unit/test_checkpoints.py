@@ -180,7 +180,7 @@ def test_a_rename_in_a_bucket_is_not_atomic(cloud: Path, monkeypatch: pytest.Mon
 
 
 def test_a_bucket_without_the_run(cloud: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LauncherError, match="^gs://runs/other contains no run: the bucket does not exist, or the"):
+    with pytest.raises(LauncherError, match=r"^gs://runs/other contains no run: the bucket does not exist, or the"):
         of_bucket(cloud.parent / "other", monkeypatch)
 
 
