@@ -60,6 +60,7 @@ from launcher.api.sweeps import (
     wait_sweep,
 )
 from launcher.api.values_files import default_files, init, presets
+from launcher.api.weights import checkpoints
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 from launcher.backends.selection import RunFilter, select
 
@@ -76,6 +77,7 @@ __all__ = [
     "cancel_sweep",
     "check",
     "check_release",
+    "checkpoints",
     "choose_alternative",
     "cluster_changes",
     "cluster_removal",

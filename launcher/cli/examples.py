@@ -31,6 +31,11 @@ _EXAMPLES = {
     "dashboard": ("launcher dashboard llama", "docs/how-to/view-metrics.md"),
     "shell": ("launcher shell llama --worker 1", "docs/how-to/run-on-a-cluster.md"),
     "doctor": ("launcher doctor", "docs/how-to/run-on-a-cluster.md"),
+    "checkpoints": (
+        "launcher checkpoints llama",
+        "launcher checkpoints gs://research-runs/llama -o json",
+        "docs/how-to/export-a-model.md",
+    ),
     "presets": ("launcher presets v6e", "launcher presets models -o json", "docs/how-to/override-preset-values.md"),
     "init": ("launcher init --local", "launcher init --out team.yaml -n research", "docs/reference/environment.md"),
     "values": (

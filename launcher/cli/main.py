@@ -30,6 +30,9 @@ GROUPS = {
         "shell": "Open a shell in the pod of a host of a run, or run a command there.",
         "doctor": "Check whether this machine and the cluster can start runs.",
     },
+    "Use": {
+        "checkpoints": "List the checkpoints of a run, with their held-out losses.",
+    },
     "Values": {
         "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
         "init": "Write a values file for this machine or for your namespace.",

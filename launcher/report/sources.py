@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
 from launcher.report.model import EarlierConfig, Phase, RunData
-from launcher.report.storage import is_url, read_bucket
+from launcher.report.storage import BUCKET_FOLDER, is_path, is_url, read_bucket
 from launcher.report.timeline import ChipsHeld, PhaseChange
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
@@ -35,9 +34,6 @@ from launcher.trainer_output import (
 
 _TOGETHER = 8
 _NO_ORIGINS = "The origins of its values are known only to the user who submitted it, not to the cluster."
-# The folder of a run comes from its object, which others wrote. fsspec would open any URL: of a file of this machine,
-# of a server in its network, or of several protocols in a chain (gs://x::http://y).
-_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _EVENTS_GONE = "Its Events could not be read, so only its last admission and eviction are known"
 
 
@@ -76,7 +72,7 @@ def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple
 
     if is_url(name):
         return [(name, lambda: folders.of_url(name))]
-    if _is_path(name):
+    if is_path(name):
         return [(name, lambda: folders.of_folder(Path(name)))]
     try:
         backend, run = lookup.resolve(name, target)
@@ -93,13 +89,6 @@ def _reader(backend: Backend, status: RunStatus, say: Callable[[str], None], *, 
     if not status.in_cluster:
         return lambda: folders.of_local(status)
     return lambda: _of_cluster(backend, status if whole else backend.status(status.name) or status, say)
-
-
-def _is_path(name: str) -> bool:
-    """Return whether an argument is a folder: it has a slash (except run/NAME and sweep/NAME), a dot or a tilde."""
-    if name.startswith(("run/", "sweep/")):
-        return False
-    return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
 
 
 def _labelled(runs: Sequence[RunData]) -> list[RunData]:
@@ -163,7 +152,7 @@ def _trainers(
     earlier configs, which a log does not have."""
 
     missing: list[str] = []
-    if _BUCKET.fullmatch(status.folder):
+    if BUCKET_FOLDER.fullmatch(status.folder):
         try:
             files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE))
         except LauncherError as error:

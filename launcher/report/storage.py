@@ -14,12 +14,22 @@ from launcher import distribution
 from launcher.errors import LauncherError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# The folder of a run comes from its object, which others wrote. fsspec would open any URL: of a file of this machine,
+# of a server in its network, or of several protocols in a chain (gs://x::http://y).
+BUCKET_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATIENCE = 15
 """Timeout in seconds for a bucket that does not answer. gcsfs itself retries six times, for a minute."""
 
 
 def is_url(text: str) -> bool:
     return _URL.match(text) is not None
+
+
+def is_path(name: str) -> bool:
+    """Return whether an argument is a folder: it has a slash (except run/NAME and sweep/NAME), a dot or a tilde."""
+    if name.startswith(("run/", "sweep/")):
+        return False
+    return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
 
 
 def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
@@ -36,24 +46,18 @@ def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Return the same for a folder in a bucket. Raises LauncherError with the reason if it cannot be read.
+    """Return the same for a folder in a bucket; a name can be a path below it.
 
+    Raises LauncherError with the reason if the bucket cannot be read.
     The last name is requested alone, so it should be a small file. After its answer, also if it does not exist, the
     other files have no timeout.
     """
-    try:
-        import fsspec  # type: ignore[import-untyped]  # it ships no types
-    except ImportError as error:
-        raise LauncherError(
-            f"{url} cannot be read: fsspec is not installed in this Python.",
-            f"Install it next to the launcher: {distribution.install('report')}",
-        ) from error
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
+    open_folder = _opener(url)
 
     def asked(some: Sequence[str]) -> Mapping[str, Any]:
-        system, path = fsspec.core.url_to_fs(url.rstrip("/"))
-        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in some], on_error="return")
-        return answers
+        system, path = open_folder()
+        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in some], on_error="return") if some else {}
+        return {key.removeprefix(path).strip("/"): answer for key, answer in answers.items()}
 
     try:
         answers = {**_answered(url, lambda: asked(names[-1:])), **asked(names[:-1])}
@@ -64,10 +68,45 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
     found = {}
     for key, answer in answers.items():
         if isinstance(answer, bytes):
-            found[key.rpartition("/")[2]] = answer
+            found[key] = answer
         elif not isinstance(answer, FileNotFoundError):
             raise _refusal(url, answer) from answer
     return found
+
+
+def list_bucket(url: str) -> dict[str, int]:
+    """Return the sizes of all files below a folder in a bucket, by their paths relative to it; {} if there are none.
+
+    Raises LauncherError with the reason if the bucket cannot be read. There is no timeout: call `read_bucket` before.
+    """
+    open_folder = _opener(url)
+    try:
+        system, path = open_folder()
+        system.invalidate_cache()  # another process may have written since an earlier call
+        found: Mapping[str, Any] = system.find(path, detail=True)
+    except FileNotFoundError:
+        return {}
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error) from error
+    return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
+
+
+def _opener(url: str) -> Callable[[], tuple[Any, str]]:
+    """Return a function that returns fsspec's file system for the URL, and the path in it."""
+    try:
+        import fsspec  # type: ignore[import-untyped]  # it ships no types
+    except ImportError as error:
+        raise LauncherError(
+            f"{url} cannot be read: fsspec is not installed in this Python.",
+            f"Install it next to the launcher: {distribution.install('report')}",
+        ) from error
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
+
+    def opened() -> tuple[Any, str]:
+        system, path = fsspec.core.url_to_fs(url.rstrip("/"))
+        return system, str(path)
+
+    return opened
 
 
 def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests import report_runs as runs
 from tests.cli.conftest import Launcher
 
 _OBJECT = "/download/storage/v1/b/"
+_LIST = "/storage/v1/b/"
 _DENIED = (
     "me@example.com does not have storage.objects.get access to the Google Cloud Storage object. "
     "Permission 'storage.objects.get' denied on resource (or it may not exist)."
@@ -34,6 +35,9 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
+            if path.startswith(_LIST) and status == 200:
+                self._list(path.removeprefix(_LIST).partition("/")[0])
+                return
             assert path.startswith(_OBJECT), self.path
             name, _, key = path.removeprefix(_OBJECT).partition("/o/")
             file = folder / name / unquote(key)
@@ -43,6 +47,18 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
                 self._respond(200, file.read_bytes())
             else:
                 self._respond(404, b"Not Found")
+
+        def _list(self, name: str) -> None:
+            prefix = parse_qs(urlsplit(self.path).query).get("prefix", [""])[0]
+            files = {
+                str(file.relative_to(folder / name)): file for file in (folder / name).rglob("*") if file.is_file()
+            }
+            items = [
+                {"name": key, "size": str(file.stat().st_size), "bucket": name, "updated": "2026-01-02T03:04:05Z"}
+                for key, file in sorted(files.items())
+                if key.startswith(prefix)
+            ]
+            self._respond(200, json.dumps({"kind": "storage#objects", "items": items}).encode())
 
         def _respond(self, code: int, body: bytes) -> None:
             self.send_response(code)
