@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.config import read
 from trainer.errors import ConfigError
-from trainer.inference.exported import add_source, model_folder
+from trainer.inference.exported import add_source, model_folder, run_folder
 from trainer.inference.model import load
 from trainer.metrics import now, print_line
 
@@ -51,14 +50,14 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     folder = arguments.tasks_folder.expanduser().absolute() if arguments.tasks_folder is not None else None
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"There is no folder {folder} (--tasks-folder).")
-    run = read(arguments.config.absolute()) if arguments.config is not None else None
+    run = run_folder(arguments) if arguments.config is not None else None
     model = load(model_folder(arguments))
     step = int(model.folder.name) if run is not None else None
     results = evaluate(model, names, folder, arguments.limit)
     for result in results:
         line = json.dumps({"step": step, **result, "time": now()})
         if run is not None:
-            _append(run.folder / FILE, line)
+            _append(run / FILE, line)
         print_line(PREFIX + line)
 
 
@@ -80,7 +79,12 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
     from trainer.inference.harness import Harness
 
     with _working_in(folder):
-        manager = TaskManager(include_path=str(folder) if folder is not None else None)
+        manager = None
+        if folder is not None:
+            manager = TaskManager(include_path=str(folder), include_defaults=False)
+        if manager is None or not set(names) <= set(manager.all_tasks):
+            # Reading the list of lm-eval's own tasks takes ten seconds.
+            manager = TaskManager(include_path=str(folder) if folder is not None else None)
         unknown = [name for name in names if name not in manager.all_tasks]
         if unknown:
             local = f", neither in {folder} nor among lm-eval's own" if folder is not None else " of lm-eval"

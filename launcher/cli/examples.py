@@ -36,6 +36,16 @@ _EXAMPLES = {
         "launcher checkpoints gs://research-runs/llama -o json",
         "docs/how-to/export-a-model.md",
     ),
+    "generate": (
+        'launcher generate first "def main("',
+        "launcher generate first - --step best --temperature 0 < prompt.txt",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
+    "eval": (
+        "launcher eval first --tasks arc_easy,hellaswag --limit 100",
+        "launcher eval first second --compare",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
     "presets": ("launcher presets v6e", "launcher presets models -o json", "docs/how-to/override-preset-values.md"),
     "init": ("launcher init --local", "launcher init --out team.yaml -n research", "docs/reference/environment.md"),
     "values": (

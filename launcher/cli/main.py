@@ -32,6 +32,8 @@ GROUPS = {
     },
     "Use": {
         "checkpoints": "List the checkpoints of a run, with their held-out losses.",
+        "generate": "Generate text with a checkpoint of a run.",
+        "eval": "Evaluate checkpoints of runs on tasks of lm-eval.",
     },
     "Values": {
         "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
@@ -76,6 +78,8 @@ _OTHER_NAMES = {
     **dict.fromkeys(("build", "push"), "launcher image build"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
     **dict.fromkeys(("exec", "ssh"), "launcher shell"),
+    **dict.fromkeys(("sample", "complete", "infer", "predict", "inference"), "launcher generate"),
+    **dict.fromkeys(("evaluate", "benchmark", "lm-eval"), "launcher eval"),
 }
 """What to use instead of a word that other tools have as a command."""
 

@@ -202,6 +202,13 @@ def run_argument(command: _Command) -> _Command:
     return click.argument("name", metavar="NAME", shell_complete=_run_names)(command)
 
 
+def step_option(command: _Command) -> _Command:
+    """Add `--step`, which selects a checkpoint of a run."""
+    return click.option(
+        "--step", metavar="N", help='The checkpoint: its number, "best" or "last" (default: last).'
+    )(command)
+
+
 def run_names_argument(command: _Command) -> _Command:
     return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_run_names)(command)
 

@@ -1,4 +1,7 @@
-"""The Hugging Face folder of a run's checkpoint: exported once into the run's folder, and used again."""
+"""python -m trainer.inference.exported: export a run's checkpoint into its folder, unless it already is there.
+
+Programs that use the model call `model_folder`, which does the same.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.config import RunConfig, read
+from trainer.config import read
 from trainer.errors import ConfigError
 
 FOLDER = "export"
@@ -27,6 +30,9 @@ def add_source(parser: Any) -> None:
     source.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face folder")
     source.add_argument("--config", type=Path, metavar="RUN.json", help="the config of a run, for a checkpoint of it")
     parser.add_argument("--step", type=int, metavar="N", help="with --config: the checkpoint (default: the last one)")
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="with --config: the run's folder (default: the one in the config)"
+    )
 
 
 def model_folder(arguments: argparse.Namespace) -> Path:
@@ -36,20 +42,28 @@ def model_folder(arguments: argparse.Namespace) -> Path:
     """
     if arguments.model is not None:
         return Path(arguments.model).expanduser().absolute()
-    config = read(arguments.config.absolute())
-    step = arguments.step if arguments.step is not None else _last_step(config)
-    target = config.folder / FOLDER / str(step)
+    saved = run_folder(arguments) / "checkpoints"
+    step = arguments.step if arguments.step is not None else _last_step(saved)
+    target = run_folder(arguments) / FOLDER / str(step)
     if not (target / COMPLETE).is_file():
+        if not (saved / str(step)).is_dir():
+            raise ConfigError(f"There is no checkpoint {step} in {saved}.")
         with _alone(target):
             if not (target / COMPLETE).is_file():  # another process may have exported it in the meantime
-                _export(arguments.config.absolute(), step, target)
+                _export(arguments.config.absolute(), saved, step, target)
     return target
 
 
-def _last_step(config: RunConfig) -> int:
-    steps = [int(path.name) for path in (config.folder / "checkpoints").glob("*") if path.name.isdecimal()]
+def run_folder(arguments: argparse.Namespace) -> Path:
+    """Return the folder of the run. Raises ConfigError if its config cannot be read."""
+    config: Path = arguments.config.absolute()
+    return Path(arguments.folder).absolute() if arguments.folder is not None else read(config).folder
+
+
+def _last_step(saved: Path) -> int:
+    steps = [int(path.name) for path in saved.glob("*") if path.name.isdecimal()]
     if not steps:
-        raise ConfigError(f"{config.name} has no checkpoints: {config.folder / 'checkpoints'} is empty.")
+        raise ConfigError(f"There are no checkpoints in {saved}.")
     return max(steps)
 
 
@@ -70,12 +84,12 @@ def _alone(target: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _export(config: Path, step: int, target: Path) -> None:
+def _export(config: Path, saved: Path, step: int, target: Path) -> None:
     # A process of its own: JAX and the checkpoint need memory that the model needs afterwards.
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "trainer.weights", "export"),
-            *("--config", str(config), "--step", str(step), "--to", str(target)),
+            *("--config", str(config), "--checkpoint", str(saved), "--step", str(step), "--to", str(target)),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -90,3 +104,19 @@ def _export(config: Path, step: int, target: Path) -> None:
     if printed:
         raise ConfigError(printed[-1])
     raise RuntimeError(f"the export ended with exit code {done.returncode}:\n{done.stderr}")
+
+
+def main() -> int:
+    """Return the exit code. 2: the checkpoint cannot be exported; stderr has the sentence."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.inference.exported", description=__doc__)
+    add_source(parser)
+    try:
+        print(model_folder(parser.parse_args()))  # noqa: T201 - the result
+    except ConfigError as error:
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)  # noqa: T201 - the message
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
