@@ -94,7 +94,9 @@ def _read_prompt() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"The prompt is not valid UTF-8: byte {error.start + 1} is not part of a character.") from error
+        raise ConfigError(
+            f"The prompt is not valid UTF-8: byte {error.start + 1} is not part of a character."
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -204,9 +204,9 @@ def run_argument(command: _Command) -> _Command:
 
 def step_option(command: _Command) -> _Command:
     """Add `--step`, which selects a checkpoint of a run."""
-    return click.option(
-        "--step", metavar="N", help='The checkpoint: its number, "best" or "last" (default: last).'
-    )(command)
+    return click.option("--step", metavar="N", help='The checkpoint: its number, "best" or "last" (default: last).')(
+        command
+    )
 
 
 def run_names_argument(command: _Command) -> _Command:

@@ -82,9 +82,7 @@ def generate(
     return read(lines, source.name, source.step, prompt, on_text)
 
 
-def read(
-    lines: Iterable[str], name: str, step: int | None, prompt: str, on_text: Callable[[str], None]
-) -> Generated:
+def read(lines: Iterable[str], name: str, step: int | None, prompt: str, on_text: Callable[[str], None]) -> Generated:
     """Return what the lines of trainer.generate contain."""
     pieces: list[str] = []
     numbers: dict[str, Any] | None = None

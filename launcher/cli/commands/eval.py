@@ -55,7 +55,9 @@ def command(
         found = [api.evaluations(name, target=target) for name in names]
         shown = [task for each in found for task in (one.task for one in each.results)]
         if missing := [task for task in wanted if task not in shown]:
-            raise UsageError(f"No run has a result of the task {missing[0]}; they have {', '.join(dict.fromkeys(shown))}.")
+            raise UsageError(
+                f"No run has a result of the task {missing[0]}; they have {', '.join(dict.fromkeys(shown))}."
+            )
     else:
         if not wanted:
             raise UsageError("--tasks is missing.", "For example: --tasks arc_easy,hellaswag --limit 100")

@@ -53,9 +53,7 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
     if prompt == "-":
         prompt = _read_prompt()
     on_text = output.emit_piece if form == "text" else lambda _: None
-    found = api.generate(
-        name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options
-    )
+    found = api.generate(name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options)
     if form == "text":
         output.emit_piece("\n")
     output.emit(found.as_json(), form, "")
