@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from trainer.errors import ConfigError

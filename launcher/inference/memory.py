@@ -38,7 +38,7 @@ def check_model(name: str, folder: Path, config: Mapping[str, Any], tokens: int 
 
 
 def check_run(name: str, train: Mapping[str, Any], tokens: int | None) -> None:
-    """Raise LauncherError if the model of a run does not fit. A model whose size is unknown is checked when exported."""
+    """Raise LauncherError if the model of a run does not fit. A model of unknown size is checked after its export."""
     need = of_run(train, tokens)
     if need is not None:
         _check(name, need)

@@ -43,8 +43,8 @@ class Generation:
             left = model.context - len(prompt)
             if left < 1:
                 raise ConfigError(
-                    f"The prompt has {len(prompt):,} tokens, but the model's context has {model.context:,}: shorten the "
-                    "prompt."
+                    f"The prompt has {len(prompt):,} tokens, but the model's context has {model.context:,}; shorten "
+                    "the prompt."
                 )
             self._limit = min(self._limit, left)
         self.prompt_tokens, self.tokens = len(prompt), 0

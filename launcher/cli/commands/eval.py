@@ -55,9 +55,8 @@ def command(
         found = [api.evaluations(name, target=target) for name in names]
         shown = [task for each in found for task in (one.task for one in each.results)]
         if missing := [task for task in wanted if task not in shown]:
-            raise UsageError(
-                f"No run has a result of the task {missing[0]}; they have {', '.join(dict.fromkeys(shown))}."
-            )
+            known = ", ".join(dict.fromkeys(shown))
+            raise UsageError(f'No run has a result of the task "{missing[0]}"; they have results of {known}.')
     else:
         if not wanted:
             raise UsageError("--tasks is missing.", "For example: --tasks arc_easy,hellaswag --limit 100")
@@ -77,7 +76,7 @@ def _table(found: Sequence[Results], only: Sequence[str]) -> str:
     """Return a row for each metric. A single model has its standard errors and samples in columns of their own."""
     by_task = [{one.task: one for one in each.results} for each in found]
     tasks = dict.fromkeys(task for results in by_task for task in results if not only or task in only)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for task in tasks:
         for metric in dict.fromkeys(key for results in by_task if task in results for key in results[task].metrics):
             if len(found) == 1:
