@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,10 +102,14 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
             )
         except ConfigError:
             raise
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            # Of datasets and lm-eval: no data, no network, a wrong key in a task's file, a package that a task needs.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ConfigError(f"{', '.join(names)}: {lines[0][:400].rstrip('.')}.") from error
+        except Exception as error:
+            # Of lm-eval, datasets, Jinja and others, without a common base: no data, no network, a wrong key or a wrong
+            # template in a task's file, a package that a task needs.
+            traceback.print_exc()
+            lines = str(error).strip().splitlines() or ["no message"]
+            raise ConfigError(
+                f"{', '.join(names)} cannot be evaluated: {type(error).__name__}: {lines[0][:400].rstrip('.')}."
+            ) from error
     assert found is not None  # noqa: S101 - for the type checker; only other processes of a distributed run get None
     seconds = time.monotonic() - begin
     return [_result(name, found, limit, seconds) for name in found["results"]]
