@@ -325,7 +325,7 @@ def maxtext_argv(config: RunConfig) -> list[str]:
     The user's `train` keys are passed unchanged. Raises ConfigError for a key that Slipway sets itself.
     """
     keys = _derived(config)
-    return ["trainer", str(_maxtext_folder() / "configs" / "base.yml")] + [
+    return ["trainer", str(maxtext_folder() / "configs" / "base.yml")] + [
         f"{key}={json.dumps(value)}" for key, value in keys.items()
     ]
 
@@ -350,7 +350,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "enable_wandb": False,
         "wandb_project_name": "",
         "wandb_run_name": "",
-        **_tokenizer(config.data.get("tokenizer") or {}),
+        **tokenizer_keys(config.data.get("tokenizer") or {}),
     }
     if config.corpus is not None:
         owned |= {
@@ -409,16 +409,16 @@ def _evaluation(config: RunConfig, keys: Mapping[str, Any]) -> dict[str, Any]:
     return {"eval_interval": interval, "eval_steps": count, "eval_start_step": start}
 
 
-def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
+def tokenizer_keys(values: Mapping[str, Any]) -> dict[str, str]:
     kind = str(values.get("kind") or "sentencepiece")
     path = str(values.get("path") or "")
     if not path:
         if kind != "sentencepiece":
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
-        path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
+        path = str(maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
     elif kind != "huggingface" and not Path(path).is_file():
         # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name only the file.
-        own = _maxtext_folder() / "assets" / "tokenizers" / path
+        own = maxtext_folder() / "assets" / "tokenizers" / path
         path = str(own) if own.is_file() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
@@ -447,7 +447,7 @@ def _vocabulary(config: RunConfig) -> int:
     given = config.train.get("vocab_size")
     if given is not None:
         return int(given)
-    configs = _maxtext_folder() / "configs"
+    configs = maxtext_folder() / "configs"
     for path in (configs / "models" / f"{config.train.get('model_name', 'default')}.yml", configs / "base.yml"):
         found = (
             re.search(r"^vocab_size:\s*([0-9_]+)", path.read_text(encoding="utf-8"), re.M) if path.exists() else None
@@ -457,7 +457,7 @@ def _vocabulary(config: RunConfig) -> int:
     raise ConfigError("MaxText's base.yml has no vocab_size; set train.vocab_size.")
 
 
-def _maxtext_folder() -> Path:
+def maxtext_folder() -> Path:
     spec = importlib.util.find_spec("maxtext")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
