@@ -88,8 +88,10 @@ def test_a_run_trains_on_maxtexts_synthetic_data_and_mfu_is_the_share_of_the_chi
 
 
 def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturbed_host: Run) -> None:
-    weights = undisturbed_host.folder / "checkpoints" / str(ONE_HOST["steps"] - 1) / "items"
+    """From the last step of another run, whose number the trainer finds."""
+    weights = undisturbed_host.folder / "checkpoints" / "last" / "items"
     config = lab.config("pretrained", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(weights))
+    config.write_text(json.dumps({**json.loads(config.read_text()), "from": "undisturbed-host"}))
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     before = next(line for line in run.metrics() if "eval_loss" in line)
