@@ -58,7 +58,7 @@ def evaluate(
         if not folder.is_dir():
             raise LauncherError(f"There is no folder {folder} (--tasks-folder).")
         arguments += ["--tasks-folder", str(folder)]
-    prepare(source, None, extra="eval", say=say)
+    prepare(source, None, extra=child.EVAL, say=say)
     return Results(source.name, list(read(child.lines("trainer.evaluate", [*source.arguments, *arguments]), say)))
 
 

@@ -77,7 +77,7 @@ def generate(
     if isinstance(source, ClusterSource):
         raise LauncherError("not yet")
     # A token has at least one byte of the prompt, except for the token that starts a text.
-    prepare(source, len(prompt.encode(errors="replace")) + 1 + options.max_tokens, extra="generate", say=say)
+    prepare(source, len(prompt.encode(errors="replace")) + 1 + options.max_tokens, extra=child.GENERATE, say=say)
     lines = child.lines("trainer.generate", [*source.arguments, *options.arguments, "--lines"], prompt)
     return read(lines, source.name, source.step, prompt, on_text)
 
