@@ -60,7 +60,7 @@ from launcher.api.sweeps import (
     wait_sweep,
 )
 from launcher.api.values_files import default_files, init, presets
-from launcher.api.weights import checkpoints
+from launcher.api.weights import checkpoints, export, import_weights, plan_export, plan_import
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 from launcher.backends.selection import RunFilter, select
 
@@ -93,10 +93,12 @@ __all__ = [
     "diff_run",
     "doctor",
     "explain",
+    "export",
     "find",
     "find_sweep",
     "forecast",
     "image_commands",
+    "import_weights",
     "init",
     "install",
     "list_runs",
@@ -104,7 +106,9 @@ __all__ = [
     "metrics",
     "plan",
     "plan_cluster",
+    "plan_export",
     "plan_image",
+    "plan_import",
     "plan_release",
     "plan_removal",
     "plan_sweep",

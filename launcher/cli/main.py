@@ -32,6 +32,8 @@ GROUPS = {
     },
     "Use": {
         "checkpoints": "List the checkpoints of a run, with their held-out losses.",
+        "export": "Export a checkpoint as a model in Hugging Face format.",
+        "import": "Import a model in Hugging Face format as weights to start from.",
     },
     "Values": {
         "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
@@ -76,6 +78,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("build", "push"), "launcher image build"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
     **dict.fromkeys(("exec", "ssh"), "launcher shell"),
+    **dict.fromkeys(("convert", "push-to-hub", "upload"), "launcher export, or launcher import"),
 }
 """What to use instead of a word that other tools have as a command."""
 
