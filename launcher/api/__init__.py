@@ -61,7 +61,7 @@ from launcher.api.sweeps import (
     wait_sweep,
 )
 from launcher.api.values_files import default_files, init, presets
-from launcher.api.weights import checkpoints
+from launcher.api.weights import checkpoints, export, import_weights, plan_export, plan_import
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 from launcher.backends.selection import RunFilter, select
 
@@ -96,11 +96,13 @@ __all__ = [
     "evaluate",
     "evaluations",
     "explain",
+    "export",
     "find",
     "find_sweep",
     "forecast",
     "generate",
     "image_commands",
+    "import_weights",
     "init",
     "install",
     "list_runs",
@@ -108,7 +110,9 @@ __all__ = [
     "metrics",
     "plan",
     "plan_cluster",
+    "plan_export",
     "plan_image",
+    "plan_import",
     "plan_release",
     "plan_removal",
     "plan_sweep",

@@ -32,6 +32,8 @@ GROUPS = {
     },
     "Use": {
         "checkpoints": "List the checkpoints of a run, with their held-out losses.",
+        "export": "Export a checkpoint as a model in Hugging Face format.",
+        "import": "Import a model in Hugging Face format as weights to start from.",
         "generate": "Generate text with a checkpoint of a run.",
         "eval": "Evaluate checkpoints of runs on tasks of lm-eval.",
     },
@@ -78,6 +80,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("build", "push"), "launcher image build"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
     **dict.fromkeys(("exec", "ssh"), "launcher shell"),
+    **dict.fromkeys(("convert", "push-to-hub", "upload"), "launcher export, or launcher import"),
     **dict.fromkeys(("sample", "complete", "infer", "predict", "inference"), "launcher generate"),
     **dict.fromkeys(("evaluate", "benchmark", "lm-eval"), "launcher eval"),
 }

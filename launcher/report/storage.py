@@ -20,6 +20,12 @@ BUCKET_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]
 _PATIENCE = 15
 """Timeout in seconds for a bucket that does not answer. gcsfs itself retries six times, for a minute."""
 
+_MAY = {
+    "read": ("read", "storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer)"),
+    "written": ("write", "storage.objects.create and storage.objects.list on the bucket (roles/storage.objectUser)"),
+}
+"""The verb, and the permissions that it needs."""
+
 
 def is_url(text: str) -> bool:
     return _URL.match(text) is not None
@@ -91,13 +97,43 @@ def list_bucket(url: str) -> dict[str, int]:
     return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
 
 
-def _opener(url: str) -> Callable[[], tuple[Any, str]]:
+def write_bucket(url: str, folder: Path, names: Sequence[str], say: Callable[[str], None] = lambda _: None) -> None:
+    """Upload the files with those names in a folder, in this order, to a new folder in a bucket.
+
+    `say` is called with a sentence after each. Raises LauncherError if the folder in the bucket exists, or cannot be
+    written. After an error, or if this process is killed, the last file is missing there.
+    """
+    open_folder = _opener(url, "written")
+    try:
+        _answered(url, lambda: {"": open_folder()[0].exists(open_folder()[1])}, "written")
+        system, path = open_folder()
+        system.invalidate_cache()
+        _refuse_existing(url, [key.removeprefix(path).strip("/") for key in system.find(path)], names[-1])
+        for number, name in enumerate(names, start=1):
+            system.put_file(str(folder / name), f"{path}/{name}")
+            say(f"Uploaded {name} ({number} of {len(names)}).")
+    except LauncherError:
+        raise
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error, "written") from error
+
+
+def _refuse_existing(url: str, found: Sequence[str], last: str) -> None:
+    if files := [name for name in found if name]:
+        cut = "" if last in files else f" but no {last}, so an upload may have been interrupted"
+        raise LauncherError(
+            f"{url} already exists, with {len(files)} file{'s' * (len(files) > 1)}{cut}.",
+            f"Choose another folder, or remove this one: gcloud storage rm -r {url}",
+        )
+
+
+def _opener(url: str, done: str = "read") -> Callable[[], tuple[Any, str]]:
     """Return a function that returns fsspec's file system for the URL, and the path in it."""
     try:
         import fsspec  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         raise LauncherError(
-            f"{url} cannot be read: fsspec is not installed in this Python.",
+            f"{url} cannot be {done}: fsspec is not installed in this Python.",
             f"Install it next to the launcher: {distribution.install('report')}",
         ) from error
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
@@ -109,7 +145,7 @@ def _opener(url: str) -> Callable[[], tuple[Any, str]]:
     return opened
 
 
-def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+def _answered(url: str, ask: Callable[[], Mapping[str, Any]], done: str = "read") -> Mapping[str, Any]:
     """Return or raise the result of `ask`. Raises LauncherError after the timeout."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -125,7 +161,7 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
         answer = answers.get(timeout=_PATIENCE)
     except queue.Empty:
         raise LauncherError(
-            f"{url} cannot be read: its storage did not answer within {_PATIENCE} s.",
+            f"{url} cannot be {done}: its storage did not answer within {_PATIENCE} s.",
             "Check the network and the proxy of this machine. A local copy of the run's folder works too: ./FOLDER.",
         ) from None
     if isinstance(answer, Exception):
@@ -136,32 +172,31 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
     return answer
 
 
-def _refusal(url: str, error: BaseException) -> LauncherError:
+def _refusal(url: str, error: BaseException, done: str = "read") -> LauncherError:
     says = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, ImportError):
         scheme = url.partition("://")[0]
         library = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "abfs": "adlfs", "az": "adlfs"}.get(scheme, "")
         if library == "gcsfs":
             return LauncherError(
-                f"{url} cannot be read: gcsfs is not installed in this Python.",
+                f"{url} cannot be {done}: gcsfs is not installed in this Python.",
                 f"Install it next to the launcher: {distribution.install('report')}",
             )
         how = f"pip install {library}" if library else says
-        return LauncherError(f"{url} cannot be read: no library for {scheme}:// is installed in this Python.", how)
+        return LauncherError(f"{url} cannot be {done}: no library for {scheme}:// is installed in this Python.", how)
     if isinstance(error, ValueError) and "rotocol not known" in says:
-        return LauncherError(f"{url} is not the URL of a bucket that can be read; use a gs:// or s3:// URL.")
+        return LauncherError(f"{url} is not the URL of a bucket that can be {done}; use a gs:// or s3:// URL.")
     code = getattr(error, "code", None) or getattr(error, "status", None)
     text = says.lower()
     denied = isinstance(error, PermissionError) or str(code) in ("401", "403")
     if denied or any(word in text for word in ("forbidden", "access denied", "does not have", "anonymous caller")):
         return LauncherError(
-            f"You may not read {url}: {says.rstrip('.')}.",
-            "You need storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer), and a "
-            "login: gcloud auth application-default login."
+            f"You may not {_MAY[done][0]} {url}: {says.rstrip('.')}.",
+            f"You need {_MAY[done][1]}, and a login: gcloud auth application-default login."
             if url.startswith(("gs:", "gcs:"))
-            else "You need permission to read and list the objects of the bucket.",
+            else f"You need permission to {_MAY[done][0]} and list the objects of the bucket.",
         )
     if "credential" in text or "reauth" in text:
         hint = "gcloud auth application-default login" if url.startswith(("gs:", "gcs:")) else ""
-        return LauncherError(f"{url} cannot be read because you are not logged in: {says.rstrip('.')}.", hint)
-    return LauncherError(f"{url} cannot be read: {type(error).__name__}: {says.rstrip('.')}.")
+        return LauncherError(f"{url} cannot be {done} because you are not logged in: {says.rstrip('.')}.", hint)
+    return LauncherError(f"{url} cannot be {done}: {type(error).__name__}: {says.rstrip('.')}.")

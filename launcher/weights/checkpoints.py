@@ -33,6 +33,10 @@ _ABOUT = "_CHECKPOINT_METADATA"
 _NEEDED = ("items/_METADATA", "items/manifest.ocdbt")
 
 
+class NotListed(LauncherError):
+    """The checkpoints may exist, but cannot be listed from here."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of a run.
@@ -186,9 +190,12 @@ def _read(path: Path) -> bytes:
 
 
 def _of_bucket(name: str, url: str, status: RunStatus | None = None) -> Checkpoints:
-    files = read_bucket(url, (METRICS_FILE, CONFIG))
     below = f"{url}/{FOLDER}"
-    sizes = {path: size for path, size in list_bucket(below).items() if not path.endswith("/")}
+    try:
+        files = read_bucket(url, (METRICS_FILE, CONFIG))
+        sizes = {path: size for path, size in list_bucket(below).items() if not path.endswith("/")}
+    except LauncherError as error:
+        raise NotListed(error.message, error.hint) from error
     if not files and not sizes:
         raise LauncherError(
             f"{url} contains no run: the bucket does not exist, or the folder has no {METRICS_FILE}, {CONFIG} or "
@@ -222,7 +229,7 @@ def _of_log(backend: Backend, status: RunStatus) -> Checkpoints:
                 f"To list the folder, start a pod that mounts the claim, or, while the run has pods: launcher shell "
                 f"{status.name}{backend.cli_args} -- ls {FOLDER}"
             )
-            raise LauncherError(
+            raise NotListed(
                 f'The checkpoints of the run "{status.name}" are not known: {below} {where}, and {error.message}',
                 hint,
             ) from error

@@ -17,7 +17,28 @@ from launcher.config.weights import Source
 from launcher.json_object import json_object
 
 DESCRIPTION = "slipway.json"
-"""The file beside imported weights that describes their model: {"train": {MaxText's keys}, …}."""
+"""The file beside the folder `items` of imported weights, which describes their model (trainer/weights)."""
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "llama": ("llama2",),
+    "mistral": ("mistral",),
+    "mixtral": ("mixtral",),
+    "gemma2": ("gemma2",),
+    "gemma3_text": ("gemma3",),
+    "qwen3": ("qwen3",),
+    "qwen3_moe": ("qwen3_moe",),
+}
+"""MaxText's decoders of each family of Hugging Face's models, as in trainer/weights/model.py."""
+SIZES: Mapping[str, str] = {
+    "vocabulary": "vocab_size",
+    "layers": "num_decoder_layers",
+    "hiddenSize": "emb_dim",
+    "intermediateSize": "mlp_dim",
+    "heads": "num_query_heads",
+    "keyValueHeads": "num_kv_heads",
+    "headDim": "head_dim",
+    "experts": "num_experts",
+}
+"""The dimensions of a model by their names in slipway.json."""
 
 # Keys of base.yml that change the arrays, or which of them there are, and are not sizes.
 _STRUCTURE = ("decoder_block", "scan_layers", "attention_type", "first_num_dense_layers", "trainable_position_size")
@@ -38,13 +59,43 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def disagreement(source: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the first key of `train` in which this run's model differs from that of the weights, and a sentence."""
-    found = differences(theirs, ours)
-    if not found:
-        return None
+def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the same for imported weights, whose slipway.json has this record."""
+    model = record.get("model")
+    if not isinstance(model, dict) or not models.row_of(ours):
+        return {}
+    settings = models.settings(ours)
+    try:
+        sizes = models.dimensions(ours)
+    except ValueError:  # another rule reports the invalid scale
+        return {}
+    found: dict[str, tuple[Any, Any]] = {}
+    block, family = settings.get("decoder_block"), model.get("family")
+    if family in FAMILIES and block not in FAMILIES[family]:
+        key = "decoder_block" if models.name_of(ours) == "default" else "model_name"
+        found[key] = (family, models.name_of(ours) if key == "model_name" else block)
+    experts = model.get("experts") or 1
+    for name, key in SIZES.items():
+        if experts > 1 and name == "intermediateSize":  # of the experts, in other keys
+            continue
+        have, want = experts if name == "experts" else model.get(name), sizes[key]
+        if isinstance(have, int) and have != want:
+            found[models.DIMENSIONS[key]] = (have, want)
+    scanned, scan = record.get("scanned"), settings.get("scan_layers")
+    if isinstance(scanned, bool) and scanned != scan:
+        found["scan_layers"] = (scanned, scan)
+    return found
+
+
+def sentence(source: str, found: Mapping[str, tuple[Any, Any]]) -> tuple[str, str]:
+    """Return the first key of `train` that differs from the weights' model, and a sentence about it."""
     key, (has, wants) = next(iter(found.items()))
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 and key != "model_name" else ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    if key in ("model_name", "decoder_block"):
+        return key, (
+            f"train.{key} is {json.dumps(wants)}, and the weights of from: {source} are those of {has}; set "
+            "train.model_name to that of the weights, or start from other weights."
+        )
     return key, (
         f"train.{key} is {json.dumps(wants)}, and the weights of from: {source} have {json.dumps(has)}{more}; set "
         f"train.{key}: {json.dumps(has)}, or start from other weights."
@@ -65,22 +116,20 @@ def _here(case: CheckContext) -> Iterator[Problem]:
         return
     source = Source.parse(given)
     if source.path:
-        theirs = None if "://" in source.path else _described(Path(source.path).expanduser())
+        record = {} if "://" in source.path else _object(Path(source.path).expanduser() / DESCRIPTION)
+        found = described_differences(record, train)
     elif source.name == case.tree["run"]["name"]:
         return  # another rule reports it
     else:
         folder = this_machine.runs_folder() / source.name
         theirs = _object(folder / "run.json").get("train")
+        found = differences(theirs, train) if isinstance(theirs, dict) else {}
         if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
             yield case.problem("from", ("from",), f"from: there is no run {source.name} on this machine ({folder}).")
-    if isinstance(theirs, dict) and (found := disagreement(given, theirs, train)):
-        key, message = found
+    if found:
+        key, message = sentence(given, found)
         path = ("train", key) if is_given(case, key) else ("from",)
         yield case.problem("from", path, message)
-
-
-def _described(folder: Path) -> Any:
-    return _object(folder / DESCRIPTION).get("train")
 
 
 def _object(file: Path) -> dict[str, Any]:
