@@ -56,9 +56,9 @@ def _generate(arguments: argparse.Namespace) -> None:
     model = load(model_folder(arguments))
     load_seconds = time.monotonic() - begin
     running = generation.Generation(model, model.encode(prompt), options)
-    for piece in running:
+    for number, piece in enumerate(running):
         if arguments.lines:
-            print_line(TEXT_PREFIX + json.dumps({"text": piece}))
+            print_line(TEXT_PREFIX + json.dumps({"number": number, "text": piece}))
         else:
             _write(piece.encode(errors="replace"))
     numbers = {

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from launcher.api._backend import backend_for
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
+    from launcher.backends.base import Backend, RunStatus
+    from launcher.config.plan import LaunchPlan
     from launcher.inference.evaluate import Results
     from launcher.inference.generate import Generated
+    from launcher.inference.job import Submit
 
 
 def generate(
@@ -39,7 +43,7 @@ def generate(
 
     options = generation.Options(max_tokens, temperature, seed, top_p, tuple(stop))
     source = resolve(name, None if step is None else str(step), target)
-    return generation.generate(source, prompt, options, on_text=on_text, say=say)
+    return generation.generate(source, prompt, options, submit=_submit(target), on_text=on_text, say=say)
 
 
 def evaluate(
@@ -62,7 +66,17 @@ def evaluate(
     from launcher.inference.source import resolve
 
     source = resolve(name, None if step is None else str(step), target)
-    return evaluation.evaluate(source, tasks, tasks_folder=tasks_folder, limit=limit, say=say)
+    return evaluation.evaluate(source, tasks, tasks_folder=tasks_folder, limit=limit, submit=_submit(target), say=say)
+
+
+def _submit(target: Target) -> Submit:
+    """Return a function that submits a job to the cluster of `target`."""
+
+    def submit(plan: LaunchPlan) -> tuple[Backend, RunStatus]:
+        backend = backend_for(plan, target)
+        return backend, backend.submit(plan, accept_changes=False).status
+
+    return submit
 
 
 def evaluations(name: str, *, target: Target = DEFAULT_TARGET) -> Results:

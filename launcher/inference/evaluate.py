@@ -11,7 +11,7 @@ from typing import Any
 from launcher.backends.local.record import parse_lines
 from launcher.backends.lookup import find
 from launcher.errors import LauncherError, UsageError
-from launcher.inference import child
+from launcher.inference import child, job
 from launcher.inference.source import ClusterSource, Source, prepare
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -20,6 +20,7 @@ from launcher.report.evaluations import Evaluation
 from launcher.report.storage import BUCKET_FOLDER, is_path, is_url, read_bucket, read_folder
 from launcher.trainer_output import EVALUATION_PREFIX, EVALUATION_PROGRESS_PREFIX, EVALUATIONS_FILE
 
+_MODULE = "trainer.evaluate"
 _SECONDS_BETWEEN_PROGRESS = 10.0
 
 
@@ -40,9 +41,12 @@ def evaluate(
     *,
     tasks_folder: str | None = None,
     limit: int | None = None,
+    submit: job.Submit,
     say: Callable[[str], None] = lambda _: None,
 ) -> Results:
     """Evaluate the model on the tasks. The results of a run are also stored in its folder.
+
+    `submit` submits the job for a run on a cluster, in whose pods `tasks_folder` is then a path.
 
     Raises LauncherError if the model does not fit this machine, or if a task does not exist or has no data.
     """
@@ -52,14 +56,19 @@ def evaluate(
     if limit is not None:
         arguments += ["--limit", str(limit)]
     if isinstance(source, ClusterSource):
-        raise LauncherError("not yet")
-    if tasks_folder is not None:
-        folder = Path(tasks_folder).expanduser().absolute()
-        if not folder.is_dir():
-            raise LauncherError(f"There is no folder {folder} (--tasks-folder).")
-        arguments += ["--tasks-folder", str(folder)]
-    prepare(source, None, extra=child.EVAL, say=say)
-    return Results(source.name, list(read(child.lines("trainer.evaluate", [*source.arguments, *arguments]), say)))
+        arguments += [] if tasks_folder is None else ["--tasks-folder", tasks_folder]
+        lines = job.lines(job.plan(source, "eval", _MODULE, arguments, None), submit, say)
+    else:
+        if tasks_folder is not None:
+            folder = Path(tasks_folder).expanduser().absolute()
+            if not folder.is_dir():
+                raise LauncherError(f"There is no folder {folder} (--tasks-folder).")
+            arguments += ["--tasks-folder", str(folder)]
+        prepare(source, None, extra=child.EVAL, say=say)
+        lines = child.lines(_MODULE, [*source.arguments, *arguments])
+    # A job that was preempted evaluates again.
+    found = {one.task: one for one in read(lines, say)}
+    return Results(source.name, list(found.values()))
 
 
 def read(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[Evaluation]:

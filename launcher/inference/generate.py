@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher.errors import LauncherError, UsageError
-from launcher.inference import child
+from launcher.inference import child, job
 from launcher.inference.source import ClusterSource, Source, prepare
 from launcher.json_object import json_object
 from launcher.trainer_output import GENERATED_PREFIX, TEXT_PREFIX
+
+_MODULE = "trainer.generate"
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,27 @@ def generate(
     prompt: str,
     options: Options,
     *,
+    submit: job.Submit,
     on_text: Callable[[str], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Generated:
     """Generate text after the prompt. `on_text` is called with each piece of the text as soon as it exists.
 
+    `submit` submits the job for a run on a cluster.
+
     Raises LauncherError if the model does not fit this machine, or the prompt does not fit the model.
     """
     if not prompt:
         raise UsageError("The prompt is empty.")
-    if isinstance(source, ClusterSource):
-        raise LauncherError("not yet")
+    arguments = [*options.arguments, "--lines"]
     # A token has at least one byte of the prompt, except for the token that starts a text.
-    prepare(source, len(prompt.encode(errors="replace")) + 1 + options.max_tokens, extra=child.GENERATE, say=say)
-    lines = child.lines("trainer.generate", [*source.arguments, *options.arguments, "--lines"], prompt)
+    tokens = len(prompt.encode(errors="replace")) + 1 + options.max_tokens
+    if isinstance(source, ClusterSource):
+        planned = job.plan(source, "generate", _MODULE, [*arguments, f"--prompt={prompt}"], tokens)
+        lines = job.lines(planned, submit, say)
+    else:
+        prepare(source, tokens, extra=child.GENERATE, say=say)
+        lines = child.lines(_MODULE, [*source.arguments, *arguments], prompt)
     return read(lines, source.name, source.step, prompt, on_text)
 
 
@@ -88,8 +97,10 @@ def read(lines: Iterable[str], name: str, step: int | None, prompt: str, on_text
     numbers: dict[str, Any] | None = None
     for line in lines:
         if (piece := _after(TEXT_PREFIX, line)) is not None:
-            pieces.append(str(piece.get("text", "")))
-            on_text(pieces[-1])
+            # A job that was preempted generates the same text again, from its first piece.
+            if piece.get("number") == len(pieces):
+                pieces.append(str(piece.get("text", "")))
+                on_text(pieces[-1])
         elif (found := _after(GENERATED_PREFIX, line)) is not None:
             numbers = found
     if numbers is None:

@@ -100,7 +100,12 @@ def resolve(name: str, step: str | None, target: Target = DEFAULT_TARGET) -> Sou
         if name and Path(name).is_dir():
             error.hint = f"If you mean the folder, write ./{name}. {error.hint}".strip()
         raise
-    found = checkpoints.of_run(backend, status).select(step or checkpoints.LAST)
+    try:
+        found = checkpoints.of_run(backend, status).select(step or checkpoints.LAST)
+    except checkpoints.NotListed:
+        if step is None or not step.isdecimal():
+            raise
+        return ClusterSource(backend, status, int(step))  # the job reports whether it exists
     if status.in_cluster:
         return ClusterSource(backend, status, found.step)
     return _of_run(status.name, Path(status.folder), found.step, backend.config_of(status.name))
