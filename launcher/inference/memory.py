@@ -12,8 +12,8 @@ from launcher.errors import LauncherError
 from launcher.forecast import machine
 
 _GIB = 1 << 30
-RUNTIME = 450 << 20
-"""Bytes that Python with MLX and transformers needs in addition (measured: 410 MiB with a tiny model)."""
+RUNTIME = 384 << 20
+"""Bytes that Python with MLX, transformers and lm-eval needs in addition, and the logits of a batch (measured)."""
 _EXPORTED_BYTES = 4  # an export has the checkpoint's type, which is float32 at most
 _LONGEST_TEXT = 4096  # trainer/inference/harness.py scores texts of this length at most
 _KV_BYTES = 4
@@ -53,7 +53,7 @@ def of_model(folder: Path, config: Mapping[str, Any], tokens: int | None) -> Nee
     head = _whole(text, "head_dim") or (_whole(text, "hidden_size") // heads if heads else 0)
     length = _length(tokens, _whole(text, "max_position_embeddings") or None)
     cache = 2 * layers * kv_heads * head * length * _KV_BYTES
-    return Need(weights, cache, f"{_gib(weights)} for its weights, and {_gib(cache)} for {length:,} tokens")
+    return Need(weights, cache, f"{_gib(weights)} for its weights, {_gib(cache)} for {length:,} tokens")
 
 
 def of_run(train: Mapping[str, Any], tokens: int | None) -> Need | None:
@@ -66,7 +66,7 @@ def of_run(train: Mapping[str, Any], tokens: int | None) -> Need | None:
     length = _length(tokens, models.context(train))
     cache = 2 * sizes["num_decoder_layers"] * sizes["num_kv_heads"] * sizes["head_dim"] * length * _KV_BYTES
     explained = (
-        f"{_gib(weights)} for {count / 1e9:,.2f} billion parameters of {_EXPORTED_BYTES} bytes, and {_gib(cache)} for "
+        f"{_gib(weights)} for {count / 1e9:,.2f} billion parameters of {_EXPORTED_BYTES} bytes, {_gib(cache)} for "
         f"{length:,} tokens"
     )
     return Need(weights, cache, explained)
@@ -76,8 +76,8 @@ def _check(name: str, need: Need) -> None:
     available = machine.memory_to_spare()
     if available is not None and need.total > available:
         raise LauncherError(
-            f"{name} needs {_gib(need.total)} of memory ({need.explained}), but this machine has {_gib(available)} "
-            "available.",
+            f"{name} needs {_gib(need.total)} of memory ({need.explained}, and {_gib(RUNTIME)} for the program), but this "
+            f"machine has {_gib(available)} available.",
             "Use a machine with more memory, or stop other programs on this one.",
         )
 

@@ -202,9 +202,7 @@ def test_a_task_that_cannot_work(
     assert "\n" not in str(error.value)
 
 
-def test_arguments_that_cannot_work(
-    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_cannot_work(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in (
         (["--tasks", ","], "--tasks names no task."),
         (["--tasks", "a", "--limit", "0"], "--limit must be at least 1, not 0."),

@@ -81,7 +81,7 @@ def test_a_stop_text_ends_the_text_before_it(model: Model) -> None:
     assert generation.tokens < 30
 
 
-@pytest.mark.parametrize("text", ["héllo", "☃ snow", "a\U0001f600b", "naïve – “quoted”", "日本語 text"])
+@pytest.mark.parametrize("text", ["héllo", "☃ snow", "a\U0001f600b", "naïve \u2013 \u201cquoted\u201d", "日本語 text"])
 def test_no_piece_ends_within_a_character(text: str, model: Model) -> None:
     stream = TextStream(model.tokenizer, model.encode("snow"))
     pieces = [stream.add(token) for token in model.tokenizer.encode(text, add_special_tokens=False)]
@@ -121,7 +121,9 @@ def test_a_text_in_parts_is_cut_like_the_whole(parts: list[str], stops: list[str
         (lambda path: (path / "config.json").write_text("[]"), "config.json is damaged: it is not a JSON object."),
         (lambda path: (path / "model.safetensors").unlink(), "is incomplete: it has no model.safetensors."),
         (
-            lambda path: (path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}'),
+            lambda path: (path / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"a": "model-2.safetensors"}}'
+            ),
             "is incomplete: it has no model-2.safetensors.",
         ),
         (lambda path: os.truncate(path / "model.safetensors", 5000), "cannot be loaded as a model: "),
