@@ -57,7 +57,7 @@ def hub() -> Iterator[Hub]:
                 asked = json.loads(body)
                 made = f"{asked.get('organization') or 'tests'}/{asked['name']}"
                 state.files.setdefault(made, {})
-                state.private.setdefault(made, bool(asked.get("private")))
+                state.private.setdefault(made, asked.get("visibility") == "private")
                 self._authorized({"url": f"{state.url}/{made}", "id": made})
             elif path == "/api/validate-yaml":
                 self._json({"errors": [], "warnings": []})

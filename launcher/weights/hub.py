@@ -25,12 +25,19 @@ def repository(text: str) -> str:
     return name
 
 
-def check(text: str) -> None:
-    """Raise LauncherError if the repository already has a model, or the hub cannot be reached with this login."""
+def check(text: str, *, public: bool) -> None:
+    """Raise LauncherError if the hub cannot be reached with this login, or the repository already has a model.
+
+    Also if the repository is public, and the model is not.
+    """
     name = repository(text)
     with _client(text) as hub:
         hub.whoami()
-        if hub.repo_exists(name) and "config.json" in hub.list_repo_files(name):
+        if not hub.repo_exists(name):
+            return
+        if not (public or hub.model_info(name).private):
+            raise LauncherError(f"{text} already exists and is public; to publish the model there, use --public.")
+        if "config.json" in hub.list_repo_files(name):
             raise LauncherError(
                 f"{text} already has a model (config.json).", "Choose another name, or delete it there."
             )
