@@ -71,6 +71,7 @@ SMOKE = frozenset(
         "tests/trainer/test_training.py::test_a_killed_worker_does_not_change_the_numbers",
         "tests/trainer/test_training.py::test_a_trained_model_generates_text",
         "tests/trainer/test_without_ray.py::test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint",
+        "tests/trainer/test_without_ray.py::test_a_checkpoint_is_listed_exported_and_imported",
         "tests/cli/test_forecast.py::test_a_real_forecast",
         "tests/cluster/test_submit.py::test_a_submit_makes_one_object_with_all_that_it_needs",
         "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",

@@ -73,7 +73,7 @@ def of_folder(
         raise LauncherError(f"{folder} has no {CONFIG}, the config of the run, which an export requires.")
     say(f"Exporting the checkpoint {chosen.step} of {found.name} to {to}.")
     if to.startswith(hub.PREFIX):
-        hub.check(to)
+        hub.check(to, public=public)
         with _draft(found, chosen) as draft:
             summary = _converted(folder, found, chosen, draft, dtype, say)
             hub.upload(draft, to, private=not public, say=say)

@@ -25,12 +25,19 @@ def repository(text: str) -> str:
     return name
 
 
-def check(text: str) -> None:
-    """Raise LauncherError if the repository already has a model, or the hub cannot be reached with this login."""
+def check(text: str, *, public: bool) -> None:
+    """Raise LauncherError if the hub cannot be reached with this login, or the repository already has a model.
+
+    Also if the repository is public, and the model is not.
+    """
     name = repository(text)
     with _client(text) as hub:
         hub.whoami()
-        if hub.repo_exists(name) and hub.file_exists(name, "config.json"):
+        if not hub.repo_exists(name):
+            return
+        if not (public or hub.model_info(name).private):
+            raise LauncherError(f"{text} already exists and is public; to publish the model there, use --public.")
+        if "config.json" in hub.list_repo_files(name):
             raise LauncherError(
                 f"{text} already has a model (config.json).", "Choose another name, or delete it there."
             )
@@ -52,12 +59,15 @@ def _client(text: str) -> Iterator[Any]:
     try:
         import httpx
         import huggingface_hub
-        from huggingface_hub import errors
+        from huggingface_hub import constants, errors
+        from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
         raise LauncherError(
             f"{text} cannot be written: the Python package huggingface-hub is not installed ({sys.executable}).",
             f"Install it next to the launcher: {distribution.install('train')}",
         ) from error
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     try:
         yield huggingface_hub.HfApi()
     except (errors.LocalTokenNotFoundError, errors.RepositoryNotFoundError) as error:
@@ -67,9 +77,12 @@ def _client(text: str) -> Iterator[Any]:
         if code in (401, 403):
             raise _denied(text) from error
         raise LauncherError(f"{text} cannot be written: {_first_line(error)}.") from error
+    except RuntimeError as error:  # huggingface_hub raises no other class if the upload of a large file fails
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise LauncherError(f"{text} cannot be written: {_first_line(error)}: {_first_line(cause)}.") from error
     except httpx.HTTPError as error:
         raise LauncherError(
-            f"{text} cannot be written: {huggingface_hub.constants.ENDPOINT} does not answer ({_first_line(error)}).",
+            f"{text} cannot be written: {constants.ENDPOINT} does not answer ({_first_line(error)}).",
             "Check the network and the proxy of this machine.",
         ) from error
 

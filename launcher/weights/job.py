@@ -65,7 +65,7 @@ def plan(
     values = {
         **{section: tree[section] for section in _SHARED if tree.get(section)},
         "run": {
-            "name": f"{name[: _LONGEST_NAME - len(verb) - 1].rstrip('-')}-{verb}",
+            "name": job_name(name, verb),
             "kind": RunKind.JOB_SET.value,
             "command": ["python", "-m", *module],
             # A conversion that fails would fail again. A preemption does not count.
@@ -83,6 +83,11 @@ def plan(
     user = merge(Values(from_plain(values, Origin(origin, 1))), extra)
     # The only warning is that a command ignores `train`, which the conversion reads.
     return replace(plan_launch(user, chart_defaults("run")), warnings=())
+
+
+def job_name(name: str, verb: str) -> str:
+    """Return the name of the run that converts: NAME-export, shortened if it would be too long."""
+    return f"{name[: _LONGEST_NAME - len(verb) - 1].rstrip('-')}-{verb}"
 
 
 def memory_gib(train: Mapping[str, Any]) -> int:

@@ -70,7 +70,7 @@ def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) ->
     except ValueError:  # another rule reports the invalid scale
         return {}
     found: dict[str, tuple[Any, Any]] = {}
-    block, family = settings.get("decoder_block"), model.get("family")
+    block, family = settings.get("decoder_block"), str(model.get("family"))
     if family in FAMILIES and block not in FAMILIES[family]:
         key = "decoder_block" if models.name_of(ours) == "default" else "model_name"
         found[key] = (family, models.name_of(ours) if key == "model_name" else block)
