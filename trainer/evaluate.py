@@ -67,12 +67,8 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
 
     A path in a task's YAML file is relative to `folder`. Raises ConfigError if a task does not exist or has no data.
     """
-    # The Hub is only for the data of lm-eval's own tasks.
-    os.environ.pop("HF_HUB_OFFLINE", None)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Standard errors by bootstrap are of few samples, so processes of their own take longer.
-    os.environ.setdefault("DISABLE_MULTIPROC", "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    # The standard errors by bootstrap take a moment, and a fork is not safe in a process with MLX's threads.
+    os.environ["DISABLE_MULTIPROC"] = "1"
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager

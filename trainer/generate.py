@@ -52,6 +52,8 @@ def _generate(arguments: argparse.Namespace) -> None:
     prompt = arguments.prompt if arguments.prompt is not None else _read_prompt()
     if not prompt:
         raise ConfigError("The prompt is empty: it has no characters.")
+    # The folder has everything: nothing is requested from the Hub. huggingface_hub reads this when it is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     begin = time.monotonic()
     model = load(model_folder(arguments))
     load_seconds = time.monotonic() - begin

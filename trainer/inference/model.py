@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,6 @@ class Model:
 def load(folder: Path) -> Model:
     """Load the model. Raises ConfigError if the folder does not contain a whole model of a family that MLX supports."""
     config = _checked(folder)
-    # The folder has everything. Without this, a missing file becomes a request to the Hub.
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import mlx_lm
 
     try:
