@@ -71,10 +71,13 @@ class Checkpoint:
             if not layers:
                 yield self._read(view, array)
                 continue
+            # Without the axis of experts, that of layers is the first.
+            axis = 1 if expert is None else 0
             for first in range(0, count, at_once):
-                block = self._read(view[:, first : min(first + at_once, count)], array)
-                for at in range(block.shape[1]):
-                    yield np.ascontiguousarray(block[:, at])
+                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, count)),)
+                block = self._read(view[chosen], array)
+                for at in range(block.shape[axis]):
+                    yield np.ascontiguousarray(block.take(at, axis))
 
     def _open(self, name: str) -> Any:
         import tensorstore as ts
@@ -190,7 +193,8 @@ class Writer:
             ).result()
             for tensor, part in zip(array.tensors, parts, strict=True):
                 view = store if tensor.expert is None else store[tensor.expert]
-                view = view if tensor.layer is None else view[:, tensor.layer]
+                if tensor.layer is not None:
+                    view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
                 view[tuple(slice(0, size) for size in part.shape)].write(part.astype(store.dtype.numpy_dtype)).result()
                 if part.shape != array.part:
                     view[part.shape[0] :].write(np.zeros((), store.dtype.numpy_dtype)).result()
