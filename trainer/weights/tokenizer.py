@@ -146,16 +146,20 @@ def _convert(original: Any, path: Path) -> Tokenizer:
 
 
 def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
-    """Return the pairs of pieces that make a piece, best first: sentencepiece merges the pair with the best result."""
+    """Return the pairs of pieces that make a piece, best first: sentencepiece merges the pair with the best result.
+
+    It merges the leftmost of equal pairs, as in rows of spaces, whose pieces all have the same score in some models. The
+    leftmost piece has grown the longest then, so pairs with a longer left part come first.
+    """
     found: list[tuple[float, int, int, str, str]] = []
     for piece in proto.pieces:
         text = piece.piece
-        if piece.type != 1:  # not NORMAL: control, unknown, user-defined and byte pieces are no results of merges
+        if piece.type != piece.NORMAL:  # the others are no results of merges
             continue
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in vocabulary and right in vocabulary:
-                found.append((-piece.score, vocabulary[left], vocabulary[right], left, right))
+                found.append((-piece.score, -len(left), vocabulary[left], left, right))
     found.sort()
     return [(left, right) for *_, left, right in found]
 
