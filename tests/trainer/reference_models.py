@@ -43,6 +43,8 @@ def _like(model: str, **keys: Any) -> dict[str, Any]:
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "llama2": {**_SIZES},
     "llama2-unscanned": {**_SIZES, "scan_layers": False, "base_num_decoder_layers": 3, "head_dim": 32},
+    # Twice the width, heads and layers.
+    "llama2-scaled": {**_SIZES, "global_parameter_scale": 8, "base_emb_dim": 32, "base_num_decoder_layers": 1},
     "llama2-linear": {**_SIZES, "rope_linear_scaling_factor": 4.0},
     "llama3": _like("llama3-8b"),
     # A base so small that the wavelengths of all three ranges of the scaling occur.
@@ -51,7 +53,7 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
     "mistral": _like("mistral-7b"),
     "mixtral": _like("mixtral-8x7b", **_MOE),
     "mixtral-unscanned": _like("mixtral-8x7b", scan_layers=False, **_MOE),
-    "gemma2": _like("gemma2-2b", sliding_window_size=64),
+    "gemma2": _like("gemma2-2b", sliding_window_size=16),
     "gemma2-unscanned": _like("gemma2-2b", sliding_window_size=16, scan_layers=False),
     "gemma3": _like("gemma3-4b", sliding_window_size=16, base_num_decoder_layers=8),
     "gemma3-unscanned": _like("gemma3-4b", sliding_window_size=16, base_num_decoder_layers=8, scan_layers=False),
@@ -119,6 +121,18 @@ def main(root: Path, names: list[str]) -> None:
         with jax.default_matmul_precision("highest"):
             logits = model(tokens, positions, jnp.ones_like(tokens), enable_dropout=False)
         np.save(root / f"{name}.npy", np.asarray(logits, np.float32))
+        sizes = {
+            "emb": config.emb_dim,
+            "heads": config.num_query_heads,
+            "kv_heads": config.num_kv_heads,
+            "head_dim": config.head_dim,
+            "mlp": config.moe_mlp_dim if config.num_experts > 1 else config.mlp_dim,
+            "vocab": config.vocab_size,
+            "blocks": config.num_decoder_layers,
+            "epsilon": config.normalization_layer_epsilon,
+            "tied": config.logits_via_embedding,
+        }
+        (root / f"{name}.sizes.json").write_text(json.dumps(sizes))
         print(name, flush=True)
 
 
