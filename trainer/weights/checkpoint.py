@@ -6,6 +6,7 @@ parameter, which Orbax writes. Reading it directly needs neither JAX nor the dev
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from trainer.weights.tensors import Array
 GIB = 1 << 30
 # One copy and one file at a time, so that TensorStore decodes one chunk at a time. A chunk has up to 2 GB, by MaxText's
 # checkpoint_storage_target_data_file_size_bytes.
-_CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}, "cache_pool": {}}
+_CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 _LARGEST_CHUNK = GIB // 2
 
 
@@ -60,7 +61,10 @@ class Checkpoint:
         quarter of the array, or 2 GiB.
         """
         store = self._open(array.name)
-        if store.storage_statistics(query_not_stored=True, query_fully_stored=True).result().fully_stored is False:
+        with self._reading(array.name):
+            # A chunk that is missing would be read as zeros.
+            statistics = store.storage_statistics(query_not_stored=True, query_fully_stored=True).result()
+        if not statistics.fully_stored:
             raise ConfigError(f"{self.path} is not whole: data of the parameter {array.name} is missing.")
         layers = array.tensors[0].layer is not None
         count = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
@@ -82,21 +86,25 @@ class Checkpoint:
     def _open(self, name: str) -> Any:
         import tensorstore as ts
 
-        try:
+        with self._reading(name):
             return ts.open(_spec(self.path, name), open=True, read=True, context=ts.Context(_CONTEXT)).result()
-        except ValueError as error:
-            raise ConfigError(f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)}).") from (
-                error
-            )
 
     def _read(self, view: Any, array: Array) -> np.ndarray[Any, Any]:
-        try:
+        with self._reading(array.name):
             block: np.ndarray[Any, Any] = view.read(order="C").result()
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.path} is not whole: the parameter {array.name} cannot be read ({_first(error)})."
-            ) from error
         return block
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Convert TensorStore's error. It raises ValueError for data that is missing, short or not valid."""
+        try:
+            yield
+        except ValueError as error:
+            if "[OS error" in str(error) and "ENOENT" not in str(error):
+                raise StorageError(f"Cannot read the parameter {name} in {self.path}: {_first(error)}.") from error
+            raise ConfigError(
+                f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)})."
+            ) from error
 
 
 def whole_steps(folder: Path) -> list[int]:
@@ -169,7 +177,7 @@ class Writer:
         self._started = time.time_ns()
 
     def write(self, array: Array, parts: Iterator[np.ndarray[Any, Any]]) -> None:
-        """Write one array. `parts` are in the order of `array.tensors`; a shorter part leaves the rest of it zero."""
+        """Write one array. `parts` are in the order of `array.tensors`."""
         import tensorstore as ts
 
         chunk = [1 if axis in self._stacked(array) else size for axis, size in enumerate(array.shape)]
@@ -185,23 +193,16 @@ class Writer:
                 {"name": "zstd", "configuration": {"level": 1}},
             ],
         }
-        try:
-            store: Any = ts.open(
-                {**_spec(self.items, array.name), "metadata": metadata, "store_data_equal_to_fill_value": True},
-                create=True,
-                context=ts.Context(_CONTEXT),
-            ).result()
-            for tensor, part in zip(array.tensors, parts, strict=True):
-                view = store if tensor.expert is None else store[tensor.expert]
-                if tensor.layer is not None:
-                    view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
-                view[tuple(slice(0, size) for size in part.shape)].write(part.astype(store.dtype.numpy_dtype)).result()
-                if part.shape != array.part:
-                    view[part.shape[0] :].write(np.zeros((), store.dtype.numpy_dtype)).result()
-        except ValueError as error:
-            if "ENOSPC" in str(error) or "EDQUOT" in str(error):
-                raise StorageError(str(error)) from error
-            raise
+        store: Any = ts.open(
+            {**_spec(self.items, array.name), "metadata": metadata, "store_data_equal_to_fill_value": True},
+            create=True,
+            context=ts.Context(_CONTEXT),
+        ).result()
+        for tensor, part in zip(array.tensors, parts, strict=True):
+            view = store if tensor.expert is None else store[tensor.expert]
+            if tensor.layer is not None:
+                view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
+            view.write(part.astype(store.dtype.numpy_dtype, copy=False)).result()
         keys = array.name.split(".")
         self._tree[str(tuple(keys))] = {
             "key_metadata": [{"key": key, "key_type": 2} for key in keys],

@@ -135,7 +135,7 @@ _SIZE_KEYS = {
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return config.json of a folder, with the names of transformers 4. Raises ConfigError if it is not valid."""
+    """Return config.json of a folder, with the names of `normalized`. Raises ConfigError if it is not valid."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -147,6 +147,11 @@ def read(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ConfigError(f"{path} has no model_type; --from must be a folder in Hugging Face format.")
+    return normalized(config)
+
+
+def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the text model's part of a config, with the names of transformers 4."""
     if config["model_type"] == "gemma3" and isinstance(config.get("text_config"), dict):
         # A Gemma 3 with vision contains the text model. Its file leaves out what is a default of transformers.
         defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True}
