@@ -31,14 +31,24 @@ def main(path: Path, out: Path) -> None:
     def documents(*_: Any, **options: Any) -> Any:
         assert run.corpus is not None
         return data.train_dataset(
-            run.corpus, held_out=True, host_index=0, host_count=1, shuffle=False, seed=options["shuffle_seed"], epochs=None
+            run.corpus,
+            held_out=True,
+            host_index=0,
+            host_count=1,
+            shuffle=False,
+            seed=options["shuffle_seed"],
+            epochs=None,
         )
 
     grain_data_processing.get_datasets = documents
     mesh = maxtext_utils.get_mesh_from_config(config)
     batches = grain_data_processing.make_grain_eval_iterator(config, mesh, [0])
-    rows: dict[str, list[np.ndarray[Any, Any]]] = {"inputs": [], "targets": [], "inputs_segmentation": [],
-                                                   "targets_segmentation": []}
+    rows: dict[str, list[np.ndarray[Any, Any]]] = {
+        "inputs": [],
+        "targets": [],
+        "inputs_segmentation": [],
+        "targets_segmentation": [],
+    }
     for _, batch in zip(range(config.eval_steps), batches, strict=False):
         for name, each in rows.items():
             each.append(np.asarray(batch[name]))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-Values = np.ndarray[Any, Any]
+Values = Any  # numpy arrays of float64
 
 
 def logits(folder: Path, tokens: Values) -> Values:
@@ -32,8 +32,7 @@ def logits(folder: Path, tokens: Values) -> Values:
 
 
 def _norm(x: Values, weights: dict[str, Values], name: str, config: dict[str, Any]) -> Values:
-    scale: Values = 1 + weights[f"{name}.weight"]
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * scale
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * (1 + weights[f"{name}.weight"])
 
 
 def _mlp(x: Values, layer: dict[str, Values]) -> Values:
@@ -56,7 +55,9 @@ def _attention(x: Values, layer: dict[str, Values], kind: str, config: dict[str,
     query, key = (_rotated(heads(name), local, config) for name in "qk")
     repeats = config["num_attention_heads"] // config["num_key_value_heads"]
     key, value = key.repeat(repeats, 1), heads("v").repeat(repeats, 1)
-    scores = _capped(query @ key.swapaxes(2, 3) * config["query_pre_attn_scalar"] ** -0.5, config["attn_logit_softcapping"])
+    scores = _capped(
+        query @ key.swapaxes(2, 3) * config["query_pre_attn_scalar"] ** -0.5, config["attn_logit_softcapping"]
+    )
     distance = np.arange(length)[:, None] - np.arange(length)
     seen = (distance >= 0) & (distance < (config["sliding_window"] if local else length))
     scores = np.where(seen, scores, -np.inf)

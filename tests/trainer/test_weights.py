@@ -42,7 +42,10 @@ def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -
         write_config(root, name, lab.tokenizer)
     subprocess.run(
         [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
-        cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=CHECKOUT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     for name in MODELS:
         result = weights("export", root / f"{name}.json", "--to", root / "exported" / name)
@@ -53,7 +56,11 @@ def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -
 def weights(command: str, config: Path, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "trainer.weights", command, "--config", config, *options],
-        cwd=CHECKOUT, capture_output=True, text=True, env={**os.environ, **environment}, check=False,
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 
@@ -180,7 +187,9 @@ def test_transformers_loads_config_and_tokenizer(references: Path, lab: Training
     for name, (kind, rope) in ropes.items():
         run = subprocess.run(
             [sys.executable, "-c", program, references / "exported" / name, text],
-            capture_output=True, text=True, check=True,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found = json.loads(run.stdout.splitlines()[-1])
         assert found[:2] == [kind, rope], name
@@ -199,7 +208,10 @@ def test_a_trained_model_has_the_held_out_loss_of_the_trainer_and_starts_another
 
     subprocess.run(
         [sys.executable, "-m", "tests.trainer.held_out", config, tmp_path / "batches.npz"],
-        cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=CHECKOUT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     batches = np.load(tmp_path / "batches.npz")
     logarithms = log_probabilities(mlx_logits(exported, batches["inputs"]))
@@ -210,16 +222,14 @@ def test_a_trained_model_has_the_held_out_loss_of_the_trainer_and_starts_another
     assert abs(losses[counted].mean() - evaluation["eval_loss"]) < 1e-3
 
     imported = summary(weights("import", config, "--from", exported, "--to", tmp_path / "weights"))
-    again = lab.config(
-        "from-import", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(imported["items"])
-    )
+    again = lab.config("from-import", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(imported["items"]))
     run = lab.train(again, "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     before = next(line for line in run.metrics() if "eval_loss" in line)
     assert (before["step"], before["eval_loss"]) == (0, evaluation["eval_loss"])
 
 
-def test_an_export_that_exists_is_not_written_again_and_another_one_is_refused(references: Path, tmp_path: Path) -> None:
+def test_an_export_that_exists_is_kept_and_another_one_is_refused(references: Path, tmp_path: Path) -> None:
     config, to = references / "llama2.json", tmp_path / "exported"
     shutil.copytree(references / "exported" / "llama2", to)
     assert summary(weights("export", config, "--to", to))["state"] == "present"
@@ -288,7 +298,8 @@ def test_a_checkpoint_of_another_model_or_tokenizer_is_refused(references: Path,
     )
     config = write_config(tmp_path, "llama2", tmp_path / "moved.model")
     assert sentence(weights("export", config, "--checkpoint", found, "--to", tmp_path / "exported")) == (
-        f"data.tokenizer.path: {tmp_path}/moved.model is not a file here; copy the run's tokenizer there, and start again."
+        f"data.tokenizer.path: {tmp_path}/moved.model is not a file here; copy the run's tokenizer there, and start "
+        "again."
     )
     assert list(tmp_path.glob("*exported*")) == []
     assert list(tmp_path.glob(".*")) == []
@@ -318,7 +329,7 @@ def test_import_refuses_a_model_of_another_family_size_or_half(references: Path,
     with (half / "model.safetensors").open("r+b") as file:
         file.truncate(400_000)
     assert sentence(weights("import", config, "--from", half, "--to", to)).startswith(
-        f"{half}/model.safetensors is not whole: it ends before the tensor "
+        f"{half}/model.safetensors is not whole: it ends in the tensor "
     )
     (half / "model.safetensors").unlink()
     assert sentence(weights("import", config, "--from", half, "--to", to)) == (
@@ -369,12 +380,15 @@ def test_a_disk_that_is_too_small_or_fills_up_leaves_nothing(references: Path, d
         "sys.argv = ['x', *sys.argv[1:]]\n"
         "sys.exit(__main__.main())\n"
     )
-    for options in (["export"], ["import", "--from", references / "exported" / "llama2"]):
+    for options in (["export"], ["import", "--from", str(references / "exported" / "llama2")]):
         # qwen3-tied has 94,592 parameters, llama2 127,296: 509 kB. Leave less.
         (disk / "other").write_bytes(bytes(700 << 10))
         run = subprocess.run(
             [sys.executable, "-c", program, options[0], "--config", config, *options[1:], "--to", disk / "exported"],
-            cwd=CHECKOUT, capture_output=True, text=True, check=False,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert sentence(run).startswith(f"Not enough disk space for {disk}/exported: ")
         assert [path.name for path in disk.iterdir()] == ["other"]
@@ -386,7 +400,7 @@ def test_a_kill_leaves_nothing_that_looks_whole_and_the_next_export_removes_it(
 ) -> None:
     config, to = references / "gemma3.json", tmp_path / "out"
     options = [] if command == "export" else ["--from", str(references / "exported" / "gemma3")]
-    line = [sys.executable, "-m", "trainer.weights", command, "--config", config, *options, "--to", to]
+    line = [sys.executable, "-m", "trainer.weights", command, "--config", str(config), *options, "--to", str(to)]
     killed = 0
     for delay in (0.0, 0.02, 0.05, 0.1):
         process = subprocess.Popen(line, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

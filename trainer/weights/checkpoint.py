@@ -147,7 +147,8 @@ def _names(items: Path) -> list[str]:
         tree = metadata["tree_metadata"]
         if not (metadata.get("use_zarr3") and metadata.get("use_ocdbt", True)):
             raise ConfigError(
-                f"{items} is in an older format; set train.checkpoint_storage_use_zarr3 and _use_ocdbt, and train a step."
+                f"{items} is not in the format of OCDBT and Zarr 3; leave train.checkpoint_storage_use_ocdbt and "
+                "train.checkpoint_storage_use_zarr3 true, and resume the run for a checkpoint."
             )
         return [".".join(part["key"] for part in each["key_metadata"]) for each in tree.values()]
     except (OSError, ValueError, KeyError, TypeError) as error:

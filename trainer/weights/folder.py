@@ -34,7 +34,9 @@ def complete(destination: Path, needed: int) -> Iterator[Path]:
         _remove_abandoned(destination)
         free = shutil.disk_usage(parent).free
         if free < needed:
-            raise ConfigError(f"{_space(needed, free, destination)} Free space there, or choose another folder with --to.")
+            raise ConfigError(
+                f"{_space(needed, free, destination)} Free space there, or choose another folder with --to."
+            )
         draft = parent / f".{destination.name}.partial-{socket.gethostname()}-{os.getpid()}"
         draft.mkdir()
     except OSError as error:
@@ -52,7 +54,7 @@ def complete(destination: Path, needed: int) -> Iterator[Path]:
             free = shutil.disk_usage(parent).free
             raise ConfigError(f"{_space(needed, free, destination)} Free space there and start again.") from error
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise ConfigError(f"{destination} was created by another process meanwhile; choose another folder.") from error
+            raise ConfigError(f"Another process has created {destination}; choose another folder with --to.") from error
         raise
 
 

@@ -191,7 +191,11 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": True,
     "hidden_activation": "gelu_pytorch_tanh",
     "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 256,
 }
+
+
+_OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 
 
 def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
@@ -212,7 +216,11 @@ def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
             continue
         if name == "intermediate_size" and model.family.name == "qwen3_moe":
             continue  # the size of dense layers, of which there are none
-        value = found.get(name, defaults.get(name))
+        if name == "query_pre_attn_scalar" and model.family.name == "gemma2":
+            continue  # MaxText folds it into the kernel, so any number is possible
+        value = found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
+        if value is None and name in ("head_dim", "num_key_value_heads"):
+            value = defaults[name]
         if name == "sliding_window" and not model.is_gemma:
             # MaxText has no window in these families, which matters only for longer sequences.
             if found.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
