@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.api._values import Files, Sets, load
 from launcher.backends.lookup import find
-from launcher.config.values.tree import Origin, Values, from_plain, merge
+from launcher.config.values.tree import Origin, Values, from_plain, merge, with_defaults
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -142,7 +142,6 @@ def plan_import(source: str, to: str, files: Files, sets: Sets = (), *, name: st
     below storage.mountPath, or its URL in the bucket. The run is called NAME-import, for `name` or run.name.
     """
     from launcher.config.values.files import chart_defaults
-    from launcher.config.values.tree import with_defaults
     from launcher.weights import importing, job
 
     importing.check_source(source)

@@ -58,8 +58,7 @@ def _client(text: str) -> Iterator[Any]:
     """Yield huggingface_hub's client, and convert its errors to sentences."""
     try:
         import httpx
-        import huggingface_hub
-        from huggingface_hub import constants, errors
+        from huggingface_hub import HfApi, constants, errors
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
         raise LauncherError(
@@ -69,7 +68,7 @@ def _client(text: str) -> Iterator[Any]:
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
-        yield huggingface_hub.HfApi()
+        yield HfApi()
     except (errors.LocalTokenNotFoundError, errors.RepositoryNotFoundError) as error:
         raise _denied(text) from error
     except errors.HfHubHTTPError as error:

@@ -758,7 +758,6 @@ BAD = [
         "train.load_full_state_path and from are both set; remove one of them.",
         RUNS,
     ),
-    InvalidValues("from", "from: [base]", "got array, want string"),
     # No value, or one of the wrong type.
     InvalidValues("slice", "slice: null", "missing property 'slice'"),
     InvalidValues("run", "run: []", "got array, want object"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ from trainer.config import RunConfig
 from trainer.weights.model import Model
 
 
-def text(
-    config: RunConfig, model: Model, *, step: int, dtype: str, parameters: int, facts: Mapping[str, Any]
-) -> str:
+def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: int, facts: Mapping[str, Any]) -> str:
     """Return the card. `facts` come from the launcher; without any, the run's metrics.jsonl has the losses."""
     facts = {**_losses(config.folder, step), **facts}
     values = {key: config.tree[key] for key in ("slice", "data", "train") if config.tree.get(key)}
@@ -29,8 +27,8 @@ def text(
             "",
             f"# {config.name}",
             "",
-            f"A {model.family.name} model with {parameters:,} parameters, trained by Slipway with MaxText. The weights are "
-            f"those of the checkpoint of step {step}, as {dtype}.",
+            f"A {model.family.name} model with {parameters:,} parameters, trained by Slipway with MaxText. The weights "
+            f"are those of the checkpoint of step {step}, as {dtype}.",
             "",
             "```python",
             "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -46,7 +44,11 @@ def text(
             f"| run | {config.name} |",
             f"| step | {step} of {config.train.get('steps', 'unknown')} |",
             f"| sequence length | {model.keys['max_target_length']} |",
-            *(f"| {_words(name)} | {_cell(value)} |" for name, value in facts.items() if not isinstance(value, Mapping)),
+            *(
+                f"| {_words(name)} | {_cell(value)} |"
+                for name, value in facts.items()
+                if not isinstance(value, Mapping)
+            ),
             *(
                 f"| {_words(name)}: {_words(each)} | {_cell(value)} |"
                 for name, group in facts.items()
@@ -83,6 +85,14 @@ def _losses(folder: Path, step: int) -> dict[str, float]:
         if "eval_loss" in metrics and metrics["step"] <= step + 1:
             found["heldOutLoss"] = metrics["eval_loss"]
     return found
+
+
+def _flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{_words(name)}: {_words(each)}", of_it) for each, of_it in value.items())
+        else:
+            yield _words(name), value
 
 
 def _words(name: str) -> str:

@@ -6,6 +6,7 @@ parameter, which Orbax writes. Reading it directly needs neither JAX nor the dev
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from trainer.weights.tensors import Array
 GIB = 1 << 30
 # One copy and one file at a time, so that TensorStore decodes one chunk at a time. A chunk has up to 2 GB, by MaxText's
 # checkpoint_storage_target_data_file_size_bytes.
-_CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}, "cache_pool": {}}
+_CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 _LARGEST_CHUNK = GIB // 2
 
 
@@ -60,7 +61,10 @@ class Checkpoint:
         quarter of the array, or 2 GiB.
         """
         store = self._open(array.name)
-        if store.storage_statistics(query_not_stored=True, query_fully_stored=True).result().fully_stored is False:
+        with self._reading(array.name):
+            # A chunk that is missing would be read as zeros.
+            statistics = store.storage_statistics(query_not_stored=True, query_fully_stored=True).result()
+        if not statistics.fully_stored:
             raise ConfigError(f"{self.path} is not whole: data of the parameter {array.name} is missing.")
         layers = array.tensors[0].layer is not None
         count = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
@@ -71,29 +75,36 @@ class Checkpoint:
             if not layers:
                 yield self._read(view, array)
                 continue
+            # Without the axis of experts, that of layers is the first.
+            axis = 1 if expert is None else 0
             for first in range(0, count, at_once):
-                block = self._read(view[:, first : min(first + at_once, count)], array)
-                for at in range(block.shape[1]):
-                    yield np.ascontiguousarray(block[:, at])
+                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, count)),)
+                block = self._read(view[chosen], array)
+                for at in range(block.shape[axis]):
+                    yield np.ascontiguousarray(block.take(at, axis))
 
     def _open(self, name: str) -> Any:
         import tensorstore as ts
 
-        try:
+        with self._reading(name):
             return ts.open(_spec(self.path, name), open=True, read=True, context=ts.Context(_CONTEXT)).result()
-        except ValueError as error:
-            raise ConfigError(f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)}).") from (
-                error
-            )
 
     def _read(self, view: Any, array: Array) -> np.ndarray[Any, Any]:
-        try:
+        with self._reading(array.name):
             block: np.ndarray[Any, Any] = view.read(order="C").result()
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.path} is not whole: the parameter {array.name} cannot be read ({_first(error)})."
-            ) from error
         return block
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Convert TensorStore's error. It raises ValueError for data that is missing, short or not valid."""
+        try:
+            yield
+        except ValueError as error:
+            if "[OS error" in str(error) and "ENOENT" not in str(error):
+                raise StorageError(f"Cannot read the parameter {name} in {self.path}: {_first(error)}.") from error
+            raise ConfigError(
+                f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)})."
+            ) from error
 
 
 def whole_steps(folder: Path) -> list[int]:
@@ -136,7 +147,8 @@ def _names(items: Path) -> list[str]:
         tree = metadata["tree_metadata"]
         if not (metadata.get("use_zarr3") and metadata.get("use_ocdbt", True)):
             raise ConfigError(
-                f"{items} is in an older format; set train.checkpoint_storage_use_zarr3 and _use_ocdbt, and train a step."
+                f"{items} is not in the format of OCDBT and Zarr 3; leave train.checkpoint_storage_use_ocdbt and "
+                "train.checkpoint_storage_use_zarr3 true, and resume the run for a checkpoint."
             )
         return [".".join(part["key"] for part in each["key_metadata"]) for each in tree.values()]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -166,7 +178,7 @@ class Writer:
         self._started = time.time_ns()
 
     def write(self, array: Array, parts: Iterator[np.ndarray[Any, Any]]) -> None:
-        """Write one array. `parts` are in the order of `array.tensors`; a shorter part leaves the rest of it zero."""
+        """Write one array. `parts` are in the order of `array.tensors`."""
         import tensorstore as ts
 
         chunk = [1 if axis in self._stacked(array) else size for axis, size in enumerate(array.shape)]
@@ -182,22 +194,16 @@ class Writer:
                 {"name": "zstd", "configuration": {"level": 1}},
             ],
         }
-        try:
-            store: Any = ts.open(
-                {**_spec(self.items, array.name), "metadata": metadata, "store_data_equal_to_fill_value": True},
-                create=True,
-                context=ts.Context(_CONTEXT),
-            ).result()
-            for tensor, part in zip(array.tensors, parts, strict=True):
-                view = store if tensor.expert is None else store[tensor.expert]
-                view = view if tensor.layer is None else view[:, tensor.layer]
-                view[tuple(slice(0, size) for size in part.shape)].write(part.astype(store.dtype.numpy_dtype)).result()
-                if part.shape != array.part:
-                    view[part.shape[0] :].write(np.zeros((), store.dtype.numpy_dtype)).result()
-        except ValueError as error:
-            if "ENOSPC" in str(error) or "EDQUOT" in str(error):
-                raise StorageError(str(error)) from error
-            raise
+        store: Any = ts.open(
+            {**_spec(self.items, array.name), "metadata": metadata, "store_data_equal_to_fill_value": True},
+            create=True,
+            context=ts.Context(_CONTEXT),
+        ).result()
+        for tensor, part in zip(array.tensors, parts, strict=True):
+            view = store if tensor.expert is None else store[tensor.expert]
+            if tensor.layer is not None:
+                view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
+            view.write(part.astype(store.dtype.numpy_dtype, copy=False)).result()
         keys = array.name.split(".")
         self._tree[str(tuple(keys))] = {
             "key_metadata": [{"key": key, "key_type": 2} for key in keys],

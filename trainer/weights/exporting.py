@@ -70,9 +70,7 @@ def export(
                 "max_length": int(source.keys["max_target_length"]),
             },
         )
-        readme = card.text(
-            config, source, step=checkpoint.step, dtype=dtype, parameters=parameters, facts=facts
-        )
+        readme = card.text(config, source, step=checkpoint.step, dtype=dtype, parameters=parameters, facts=facts)
         (draft / "README.md").write_text(readme, encoding="utf-8")
         folder.write_record(draft, record)
     return {**summary, "seconds": round(time.monotonic() - started, 3)}
@@ -86,9 +84,7 @@ def _write_weights(
     draft: Path,
     dtype: str,
 ) -> None:
-    parts = (
-        to_hugging_face(part, array, source) for array in expected for part in checkpoint.parts(array)
-    )
+    parts = (to_hugging_face(part, array, source) for array in expected for part in checkpoint.parts(array))
     for number, shard in enumerate(groups, 1):
         writer = safetensors_files.ShardWriter(draft, shard, dtype)
         with writer:

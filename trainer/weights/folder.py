@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import ConfigError, StorageError
+from trainer.errors import ConfigError
 
 RECORD = "slipway.json"
 SCHEMA = 1
@@ -34,7 +34,9 @@ def complete(destination: Path, needed: int) -> Iterator[Path]:
         _remove_abandoned(destination)
         free = shutil.disk_usage(parent).free
         if free < needed:
-            raise ConfigError(f"{_space(needed, free, destination)} Free space there, or choose another folder with --to.")
+            raise ConfigError(
+                f"{_space(needed, free, destination)} Free space there, or choose another folder with --to."
+            )
         draft = parent / f".{destination.name}.partial-{socket.gethostname()}-{os.getpid()}"
         draft.mkdir()
     except OSError as error:
@@ -46,17 +48,21 @@ def complete(destination: Path, needed: int) -> Iterator[Path]:
             destination.rmdir()
         draft.rename(destination)
         _sync_folder(parent)
-    except (OSError, StorageError) as error:
+    except BaseException as error:
         shutil.rmtree(draft, ignore_errors=True)
-        if isinstance(error, StorageError) or error.errno in _FULL:
+        if _is_full(error):
             free = shutil.disk_usage(parent).free
             raise ConfigError(f"{_space(needed, free, destination)} Free space there and start again.") from error
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise ConfigError(f"{destination} was created by another process meanwhile; choose another folder.") from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise ConfigError(f"Another process has created {destination}; choose another folder with --to.") from error
         raise
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+
+
+def _is_full(error: BaseException) -> bool:
+    """Return whether the disk is full. TensorStore and the tokenizers' library report it as text."""
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    return any(f"os error {number}" in str(error).lower() for number in _FULL)
 
 
 def _space(needed: int, free: int, destination: Path) -> str:

@@ -135,7 +135,7 @@ _SIZE_KEYS = {
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return config.json of a folder, with the names of transformers 4. Raises ConfigError if it is not valid."""
+    """Return config.json of a folder, with the names of `normalized`. Raises ConfigError if it is not valid."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -147,6 +147,11 @@ def read(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ConfigError(f"{path} has no model_type; --from must be a folder in Hugging Face format.")
+    return normalized(config)
+
+
+def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the text model's part of a config, with the names of transformers 4."""
     if config["model_type"] == "gemma3" and isinstance(config.get("text_config"), dict):
         # A Gemma 3 with vision contains the text model. Its file leaves out what is a default of transformers.
         defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True}
@@ -186,7 +191,11 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": True,
     "hidden_activation": "gelu_pytorch_tanh",
     "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 256,
 }
+
+
+_OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 
 
 def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
@@ -207,7 +216,11 @@ def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
             continue
         if name == "intermediate_size" and model.family.name == "qwen3_moe":
             continue  # the size of dense layers, of which there are none
-        value = found.get(name, defaults.get(name))
+        if name == "query_pre_attn_scalar" and model.family.name == "gemma2":
+            continue  # MaxText folds it into the kernel, so any number is possible
+        value = found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
+        if value is None and name in ("head_dim", "num_key_value_heads"):
+            value = defaults[name]
         if name == "sliding_window" and not model.is_gemma:
             # MaxText has no window in these families, which matters only for longer sequences.
             if found.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):

@@ -40,7 +40,8 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
     target = _with_its_scalar(target, found)
     stored = read_folder(origin)
     expected = [array for array in arrays(target) if array.elements]
-    places = {tensor.name: _find(stored, tensor, array, target, source) for array in expected for tensor in array.tensors}
+    tensors = [tensor for array in expected for tensor in array.tensors]
+    places = {tensor.name: _find(stored, tensor, target, source) for tensor in tensors}
     _check_rest(stored, places, target, source)
     dtype = str(target.keys["weight_dtype"])
     if dtype not in ("float32", "bfloat16"):
@@ -72,7 +73,7 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
 
 
 def _download(source: str, destination: Path) -> Path:
-    """Download a model from Hugging Face beside the destination's folder. A repeated call downloads only what misses."""
+    """Download a model from Hugging Face beside the destination. A repeated call downloads only what is missing."""
     from huggingface_hub import errors, snapshot_download
 
     name = source.removeprefix("hf:")
@@ -101,9 +102,7 @@ def _with_its_scalar(target: model.Model, found: Mapping[str, Any]) -> model.Mod
     return target
 
 
-def _find(
-    stored: Mapping[str, Stored], tensor: Tensor, array: Array, target: model.Model, source: str
-) -> Stored:
+def _find(stored: Mapping[str, Stored], tensor: Tensor, target: model.Model, source: str) -> Stored:
     for prefix in _PREFIXES:
         # In newer files of models with vision, the prefix replaces "model.".
         name = prefix + (tensor.name.removeprefix("model.") if prefix.startswith("model.") else tensor.name)
@@ -123,22 +122,22 @@ def _find(
     return found
 
 
-def _check_rest(
-    stored: Mapping[str, Stored], places: Mapping[str, Stored], target: model.Model, source: str
-) -> None:
+def _check_rest(stored: Mapping[str, Stored], places: Mapping[str, Stored], target: model.Model, source: str) -> None:
     """Raise ConfigError if the text model in the files has tensors that the run's model lacks, for example biases."""
     used = {(each.path, each.offset) for each in places.values()}
     for name, each in stored.items():
         text = "model.layers." in name or "language_model." in name
-        if text and (each.path, each.offset) not in used and not name.endswith(("rotary_emb.inv_freq", "lm_head.weight")):
+        if (
+            text
+            and (each.path, each.offset) not in used
+            and not name.endswith(("rotary_emb.inv_freq", "lm_head.weight"))
+        ):
             raise ConfigError(
-                f"{source} has the tensor {name}, which MaxText's model of the family {target.family.name} does not have."
+                f"{source} has the tensor {name}, which MaxText's model of the family {target.family.name} lacks."
             )
 
 
-def _parts(
-    array: Array, places: Mapping[str, Stored], target: model.Model
-) -> Iterator[np.ndarray[Any, Any]]:
+def _parts(array: Array, places: Mapping[str, Stored], target: model.Model) -> Iterator[np.ndarray[Any, Any]]:
     for tensor in array.tensors:
         values = places[tensor.name].read()
         if values.dtype != np.float32:

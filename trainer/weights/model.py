@@ -165,7 +165,7 @@ class Model:
 
     @property
     def query_pre_attn_scalar(self) -> float:
-        """The number whose inverse square root scales the queries: imported weights' own, or each family's in MaxText."""
+        """The number whose inverse square root scales the queries: imported weights', or the family's in MaxText."""
         if (given := self.keys.get("query_pre_attn_scalar")) is not None:
             return float(given)
         if self.name == "gemma3-27b":
@@ -289,6 +289,4 @@ def _refuse(key: str, value: object, family: Family) -> None:
 def local_layers(model: Model) -> list[str]:
     """Return the kind of each layer's attention, as `layer_types` in config.json lists it."""
     period = 2 if model.family.name == "gemma2" else _GEMMA3_PATTERN
-    return [
-        "full_attention" if index % period == period - 1 else "sliding_attention" for index in range(model.layers)
-    ]
+    return ["full_attention" if index % period == period - 1 else "sliding_attention" for index in range(model.layers)]

@@ -88,12 +88,12 @@ class ShardWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Close the file; write it to the disk first, unless there was an error."""
-        try:
-            if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-        finally:
-            with contextlib.suppress(OSError if kind is not None else ()):
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        else:
+            with contextlib.suppress(OSError):  # closing writes what is buffered, and the disk may be full
                 self._file.close()
 
 
@@ -149,9 +149,9 @@ def _read_header(path: Path) -> dict[str, Stored]:
         for name, each in header.items():
             start, end = each["data_offsets"]
             if 8 + length + end > size:
-                raise ConfigError(f"{path} is not whole: it ends before the tensor {name}; download or export it again.")
+                raise ConfigError(f"{path} is not whole: it ends in the tensor {name}; download or export it again.")
             if each["dtype"] not in _TYPES:
-                raise ConfigError(f"{path}: the tensor {name} has the type {each['dtype']}; import needs F32, BF16 or F16.")
+                raise ConfigError(f"{path}: {name} has the type {each['dtype']}; import reads F32, BF16 and F16.")
             found[name] = Stored(path, _TYPES[each["dtype"]], tuple(each["shape"]), 8 + length + start)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not a safetensors file; download or export it again.") from error

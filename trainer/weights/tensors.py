@@ -142,9 +142,7 @@ def parameters(model: Model) -> int:
     return sum(array.elements for array in arrays(model))
 
 
-def _array(
-    model: Model, row: Row, name: str, places: Sequence[tuple[str, int | None]], *, stacked: bool
-) -> Array:
+def _array(model: Model, row: Row, name: str, places: Sequence[tuple[str, int | None]], *, stacked: bool) -> Array:
     inputs, _, outputs = row.dimensions.partition("|")
     first = [model.sizes[word] for word in inputs.split()]
     part = (*first, *(model.sizes[word] for word in outputs.split()))
@@ -156,7 +154,7 @@ def _array(
         for tensor, at in places
     )
     # MaxText stacks layers on axis 1 (param_scan_axis), after the experts.
-    whole = ((model.experts, *part) if row.kind == "experts" else part)
+    whole = (model.experts, *part) if row.kind == "experts" else part
     if stacked:
         whole = (whole[0], len(places), *whole[1:])
     return Array(_PREFIX + name, whole, row.kind, part, len(first), tensors)
@@ -246,4 +244,5 @@ def _pairs(part: np.ndarray[Any, Any], model: Model) -> np.ndarray[Any, Any]:
     if not model.llama31_rotary:
         return part
     first, second = np.split(part, 2, axis=-1)
-    return np.stack((first, second), axis=-1).reshape(part.shape)
+    pairs: np.ndarray[Any, Any] = np.stack((first, second), axis=-1).reshape(part.shape)
+    return pairs

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SPACE = "\u2581"  # how sentencepiece writes a space
-# What a conversion can get wrong: spaces at the ends and in rows, lines, tabs, digits, accents that are composed or not,
-# scripts without spaces, and characters that no piece has.
+# What a conversion can get wrong: spaces at the ends and in rows, lines, tabs, digits, accents that are composed or
+# not, scripts without spaces, and characters that no piece has.
 _SAMPLES = (
     "Hello world",
     " two  leading   runs of    spaces ",
     "def f(x):\n    return x + 1\n\n\n\tprint('a\tb')\r\n",
     "1234567890 3.14 0x1F",
     "caf\u00e9 cafe\u0301 na\u00efve \u00dcberma\u00df \ufb01n \u2460 \uff21\uff22",
-    "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0 \u4e2d\u6587 \ud55c\uad6d\uc5b4 \u0440\u0443\u0441\u0441\u043a\u0438\u0439 \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+    "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0 \u4e2d\u6587 \ud55c\uad6d\uc5b4",
+    "\u0440\u0443\u0441\u0441\u043a\u0438\u0439 \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
     "\U0001f600\U0001f469\u200d\U0001f680 \u00a0\u2003\u200b|",
     "don't I'LL we've https://example.com/a?b=c&d=%20 <b>x</b> {}[]",
     "",
@@ -42,7 +43,7 @@ class Tokens:
 
 
 def write(config: RunConfig, model: Model, folder: Path) -> Tokens:
-    """Write tokenizer.json and tokenizer_config.json. Raises ConfigError if the tokenizer is missing or does not fit."""
+    """Write tokenizer.json and tokenizer_config.json. Raises ConfigError if there is no tokenizer, or not the run's."""
     keys = tokenizer_keys(config.data.get("tokenizer") or {})
     path, kind = keys["tokenizer_path"], keys["tokenizer_type"]
     if kind != "huggingface" and not Path(path).is_file():
@@ -92,7 +93,12 @@ def _from_sentencepiece(path: Path, folder: Path, *, add_bos: bool, add_eos: boo
         )
     special = {
         name: original.id_to_piece(number) if number is not None else None
-        for name, number in (("bos_token", bos), ("eos_token", eos), ("pad_token", pad), ("unk_token", original.unk_id()))
+        for name, number in (
+            ("bos_token", bos),
+            ("eos_token", eos),
+            ("pad_token", pad),
+            ("unk_token", original.unk_id()),
+        )
     }
     _save(converted, folder, special, add_bos=add_bos and bos is not None)
     return Tokens(bos, eos, pad, pieces)
@@ -146,16 +152,20 @@ def _convert(original: Any, path: Path) -> Tokenizer:
 
 
 def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
-    """Return the pairs of pieces that make a piece, best first: sentencepiece merges the pair with the best result."""
+    """Return the pairs of pieces that make a piece, best first: sentencepiece merges the pair with the best result.
+
+    It merges the leftmost of equal pairs, as in rows of spaces, whose pieces all have the same score in some models.
+    The leftmost piece has grown the longest then, so pairs with a longer left part come first.
+    """
     found: list[tuple[float, int, int, str, str]] = []
     for piece in proto.pieces:
         text = piece.piece
-        if piece.type != 1:  # not NORMAL: control, unknown, user-defined and byte pieces are no results of merges
+        if piece.type != piece.NORMAL:  # the others are no results of merges
             continue
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in vocabulary and right in vocabulary:
-                found.append((-piece.score, vocabulary[left], vocabulary[right], left, right))
+                found.append((-piece.score, -len(left), vocabulary[left], left, right))
     found.sort()
     return [(left, right) for *_, left, right in found]
 
