@@ -24,7 +24,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
 OWN = ("launcher", "trainer")
-_WITHOUT_MAXTEXT = ("trainer.evaluate", "trainer.generate", "trainer.inference")
+_WITHOUT_MAXTEXT = ("trainer.evaluate", "trainer.generate", "trainer.inference", "trainer.weights.tokenizer")
 # A faster import is not worth a place inside a function.
 LEAST_MS = 2.0
 # One measurement is enough, even if it includes the compilation to bytecode.
