@@ -25,7 +25,7 @@ def write(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(
         _TEXT,
-        trainers.BpeTrainer(
+        trainers.BpeTrainer(  # type: ignore[no-untyped-call]
             vocab_size=300,
             special_tokens=["<s>", "</s>"],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

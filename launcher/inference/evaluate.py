@@ -88,8 +88,8 @@ def read(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[Evaluatio
 def stored(name: str, target: Target = DEFAULT_TARGET) -> Results:
     """Return the results that a run already has: of its last checkpoint that was evaluated on a task, for each task.
 
-    `name` is that of the run, its folder (./NAME), or the URL of its folder in a bucket. Raises LauncherError if there
-    are no results, or if they cannot be read.
+    `name` is that of the run, its folder (./NAME), or the URL of its folder in a bucket. Raises LauncherError if the
+    run has none, or if they cannot be read.
     """
     if is_url(name):
         where, files = name, read_bucket(name, (EVALUATIONS_FILE,))

@@ -109,7 +109,7 @@ def rows(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
 
 
 def shown_columns(data: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns in which at least one run has a value. Those of tasks are beside the losses."""
+    """Return the columns in which at least one run has a value. The columns of tasks are next to the losses."""
     needed = ("name", "state", "steps", "loss", "restarts")
     shown = [column for column in COLUMNS if column.key in needed or any(one[column.key] is not None for one in data)]
     after = max(number for number, column in enumerate(shown) if column.key in ("loss", "eval_loss")) + 1

@@ -125,7 +125,7 @@ def test_a_job_in_the_storage_generates_the_text(cli: LauncherCli, control_plane
         f"{job.name} -n {cli.namespace}",
         "9 tokens in 1.0 s (9 tokens/s), checkpoint 29 of demo.",
     ]
-    # Only the run itself is left, beside the others of the recording.
+    # Only the run itself is left, in addition to the others of the recording.
     names = [run["metadata"]["name"] for run in cli.runs(control_plane.api)]
     assert [name for name in names if name.startswith("demo")] == ["demo"]
 

@@ -97,9 +97,9 @@ def test_the_best_value_of_a_metric(tmp_path: Path) -> None:
     ]
     found = scores([folders.of_folder(Path(path)) for path in paths])
     assert [(one.task, one.metric, one.best) for one in found] == [
-        ("arc", "acc", {1, 2}),
-        ("arc", "acc_norm", {1, 2}),
-        ("wiki", "perplexity", {0}),
+        ("arc", "acc", frozenset({1, 2})),
+        ("arc", "acc_norm", frozenset({1, 2})),
+        ("wiki", "perplexity", frozenset({0})),
     ]
     assert found[2].values == ["30 (checkpoint 9)", "40 (checkpoint 9)", "-"]
 
