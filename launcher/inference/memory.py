@@ -41,7 +41,7 @@ def check_run(name: str, train: Mapping[str, Any], tokens: int | None) -> None:
     """Raise LauncherError if the model of a run does not fit. A model of unknown size is checked after its export."""
     need = of_run(train, tokens)
     if need is not None:
-        _check(name, need)
+        _check(name, need, of_a_run=True)
 
 
 def of_model(folder: Path, config: Mapping[str, Any], tokens: int | None) -> Need:
@@ -72,14 +72,21 @@ def of_run(train: Mapping[str, Any], tokens: int | None) -> Need | None:
     return Need(weights, cache, explained)
 
 
-def _check(name: str, need: Need) -> None:
+def _check(name: str, need: Need, *, of_a_run: bool = False) -> None:
     available = machine.memory_to_spare()
-    if available is not None and need.total > available:
-        raise LauncherError(
-            f"{name} needs {_gib(need.total)} of memory ({need.explained}, and {_gib(RUNTIME)} for the program), but this "
-            f"machine has {_gib(available)} available.",
-            "Use a machine with more memory, or stop other programs on this one.",
+    if available is None or need.total <= available:
+        return
+    hint = "Use a machine with more memory, or stop other programs on this one."
+    if of_a_run and need.total - need.weights / 2 <= available:
+        hint = (
+            f"As bfloat16 it needs {_gib(need.total - need.weights / 2)}: launcher export {name} --dtype bfloat16 --to "
+            "./model, and then use ./model."
         )
+    raise LauncherError(
+        f"{name} needs {_gib(need.total)} of memory ({need.explained}, and {_gib(RUNTIME)} for the program), but "
+        f"this machine has {_gib(available)} available.",
+        hint,
+    )
 
 
 def _length(tokens: int | None, context: int | None) -> int:

@@ -47,9 +47,16 @@ def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, t
         "llama needs 30.5 GiB of memory (29.9 GiB for 8.03 billion parameters of 4 bytes, 0.2 GiB for 1,000 tokens, "
         "and 0.4 GiB for the program), but this machine has 8.0 GiB available."
     )
+    assert error.value.hint == "Use a machine with more memory, or stop other programs on this one."
     memory.check_model("tiny", tmp_path, LLAMA, 1000)
     with pytest.raises(LauncherError, match=r"but this machine has 8\.0 GiB available"):
         memory.check_model("long", tmp_path, LLAMA, 1_000_000)
+    monkeypatch.setattr(machine, "memory_to_spare", lambda: 16 * GIB)
+    with pytest.raises(LauncherError) as error:
+        memory.check_run("llama", {"model_name": "llama3.1-8b"}, 1000)
+    assert error.value.hint == (
+        "As bfloat16 it needs 15.6 GiB: launcher export llama --dtype bfloat16 --to ./model, and then use ./model."
+    )
     monkeypatch.setattr(machine, "memory_to_spare", lambda: 31 * GIB)
     memory.check_run("llama", {"model_name": "llama3.1-8b"}, 1000)
     monkeypatch.setattr(machine, "memory_to_spare", lambda: None)  # the system does not report it
