@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import IO
 
 from launcher import distribution
@@ -37,7 +37,7 @@ def run(module: str, arguments: Sequence[str]) -> None:
         pass
 
 
-def lines(module: str, arguments: Sequence[str], stdin: str = "") -> Iterator[str]:
+def lines(module: str, arguments: Sequence[str], stdin: str = "") -> Generator[str]:
     """Yield the lines that the module prints on stdout, as soon as they are printed.
 
     Raises LauncherError with the sentence that the module prints on stderr if it fails. If the caller stops reading,

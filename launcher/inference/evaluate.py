@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,8 +67,9 @@ def evaluate(
             arguments += ["--tasks-folder", str(folder)]
         prepare(source, None, extra=child.EVAL, say=say)
         lines = child.lines(_MODULE, [*source.arguments, *arguments])
-    # A job that was preempted evaluates again.
-    found = {one.task: one for one in read(lines, say)}
+    with contextlib.closing(lines):  # Ctrl-C here ends the process or the job at once
+        # A job that was preempted evaluates again.
+        found = {one.task: one for one in read(lines, say)}
     return Results(source.name, list(found.values()))
 
 

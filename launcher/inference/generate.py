@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -88,7 +89,8 @@ def generate(
     else:
         prepare(source, tokens, extra=child.GENERATE, say=say)
         lines = child.lines(_MODULE, [*source.arguments, *arguments], prompt)
-    return read(lines, source.name, source.step, prompt, on_text)
+    with contextlib.closing(lines):  # Ctrl-C here ends the process or the job at once
+        return read(lines, source.name, source.step, prompt, on_text)
 
 
 def read(lines: Iterable[str], name: str, step: int | None, prompt: str, on_text: Callable[[str], None]) -> Generated:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.config.plan import LaunchPlan
@@ -58,7 +58,7 @@ def plan(source: ClusterSource, verb: str, module: str, arguments: Sequence[str]
     )
 
 
-def lines(planned: LaunchPlan, submit: Submit, say: Callable[[str], None]) -> Iterator[str]:
+def lines(planned: LaunchPlan, submit: Submit, say: Callable[[str], None]) -> Generator[str]:
     """Submit the job, and yield the lines of its log until it ends. A job that succeeded, or was left, is deleted.
 
     Raises LauncherError with the sentence that the job printed if it fails. Its record stays then.
@@ -76,10 +76,15 @@ def lines(planned: LaunchPlan, submit: Submit, say: Callable[[str], None]) -> It
                 error = found[1]
             yield line
         ended = backend.status(name)
-    except BaseException:  # the caller reads no more, or Ctrl-C
-        with contextlib.suppress(LauncherError):
+    except BaseException as interrupted:  # the caller reads no more, or Ctrl-C
+        say(f"Cancelling the job {name}.")
+        try:
             backend.cancel(name)
             backend.delete(name)
+        except LauncherError as error:
+            # The first error is the one to report.
+            interrupted.add_note(f"The job {name} was not deleted: {error.message}")
+            say(f"The job {name} was not deleted: {error.message}")
         raise
     if ended is None:
         raise LauncherError(f"The job {name} was deleted meanwhile.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from tests.cli.conftest import Result
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import LauncherCli, until
 from tests.cluster.replay import RecordingReplayer, follow_as
 from tests.cluster.test_states import log_of
@@ -181,3 +183,21 @@ def run_config(cli: LauncherCli, plane: ControlPlane, name: str) -> str:
     (run,) = [run for run in cli.runs(plane.api) if run["metadata"]["name"] == name]
     template = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     return str(template["metadata"]["annotations"]["slipway.dev/run-config"])
+
+
+def test_ctrl_c_ends_and_deletes_the_job(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    trained(cli, control_plane)
+    process = cli.start("generate", "demo", "-n", cli.namespace, "def")
+
+    def jobs() -> list[Object]:
+        return [run for run in cli.runs(control_plane.api) if run["metadata"]["name"].startswith("demo-generate-")]
+
+    (job,) = until(lambda: jobs() or process.poll() is not None)
+    follow_as(control_plane, "three-then-one-and-two", job).step_past("Workload", PodsReady="True")
+    assert process.stderr is not None
+    assert "The model runs in the job demo-generate-" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    with controllers(control_plane, cli.namespace):
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.strip()) == (130, f"Cancelling the job {job['metadata']['name']}.")
+    assert jobs() == []
