@@ -141,11 +141,16 @@ def plan_import(source: str, to: str, files: Files, sets: Sets = (), *, name: st
     below storage.mountPath, or its URL in the bucket. The run is called NAME-import, for `name` or run.name.
     """
     from launcher.config.values.files import chart_defaults
-    from launcher.weights import importing, job
+    from launcher.weights import hub, importing, job
 
     importing.check_source(source)
     user = load(files, sets)
     effective = with_defaults(user, chart_defaults("run"))
+    if not source.startswith((hub.PREFIX, "/")):
+        raise LauncherError(
+            f"{source} is not a path in the pods of the import, which begins with /.",
+            "To import a folder of this machine here: --local.",
+        )
     inside = job.destination(effective.tree, to, "")
     called = name or str((user.tree.get("run") or {}).get("name") or "weights")
     return job.plan_import(user, source, inside, name=called)
