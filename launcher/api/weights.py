@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from launcher.weights.importing import Imported
 
 _BY = Origin("launcher import", 1)
-# The values beside `train` for an import on this machine. With a command, the rules on trainings do not apply.
+# The values other than `train` for an import on this machine. With a command, the rules on trainings do not apply.
 _HERE: dict[str, Any] = {
     "run": {"name": "import", "kind": "local", "command": ["true"]},
     "slice": {"accelerator": "cpu", "hosts": 1},
@@ -119,9 +119,8 @@ def import_weights(
 ) -> Imported:
     """Convert a model in Hugging Face's format to the folder `to` of this machine, as weights that runs start from.
 
-    `source` is a folder or hf:ORG/NAME. Of the values, which are those of a run that starts from the weights, only
-    `train` matters. Raises LauncherError if the model is not that of `train`, or the import fails; then
-    there is no folder.
+    `source` is a folder or hf:ORG/NAME. The values are those of a run that starts from the weights; only `train` is
+    used. Raises LauncherError if the model is not that of `train`, or the import fails; then there is no folder.
     """
     from launcher.backends.local.backend import LocalBackend
     from launcher.config.plan import plan_launch
@@ -142,11 +141,16 @@ def plan_import(source: str, to: str, files: Files, sets: Sets = (), *, name: st
     below storage.mountPath, or its URL in the bucket. The run is called NAME-import, for `name` or run.name.
     """
     from launcher.config.values.files import chart_defaults
-    from launcher.weights import importing, job
+    from launcher.weights import hub, importing, job
 
     importing.check_source(source)
     user = load(files, sets)
     effective = with_defaults(user, chart_defaults("run"))
+    if not source.startswith((hub.PREFIX, "/")):
+        raise LauncherError(
+            f"{source} is not a path in the pods of the import, which begins with /.",
+            "To import a folder of this machine here: --local.",
+        )
     inside = job.destination(effective.tree, to, "")
     called = name or str((user.tree.get("run") or {}).get("name") or "weights")
     return job.plan_import(user, source, inside, name=called)

@@ -29,7 +29,7 @@ LAST, BEST = "last", "best"
 _DRAFT = re.compile(r"([0-9]+)\.orbax-checkpoint-tmp.*")
 _COMMITTED = "commit_success.txt"
 _ABOUT = "_CHECKPOINT_METADATA"
-# What a restore of the weights reads first.
+# The files that a restore of the weights reads first.
 _NEEDED = ("items/_METADATA", "items/manifest.ocdbt")
 
 
@@ -44,9 +44,8 @@ class Checkpoint:
     `step` is the number of its folder: its last step, counted from 0, so it contains `step` + 1 steps. `bytes` is its
     size on the storage, and `saved` the time when it was complete, RFC 3339. `whole` is False if it is incomplete, and
     None if that is unknown; `problem` then has the reason. `eval_loss` is the held-out loss after `eval_step` steps:
-    of the evaluation right after the checkpoint's last step, or else of the nearest one before. Of the checkpoints that
-    are not known to be incomplete, `best` is True for the one with the lowest held-out loss, and `last` for the one
-    with the highest step.
+    of the evaluation right after the checkpoint's last step, or else of the nearest one before. `best` is True for the
+    checkpoint with the lowest held-out loss, and `last` for that with the highest step; incomplete ones do not count.
     """
 
     step: int
@@ -130,9 +129,7 @@ def of_run(backend: Backend, status: RunStatus) -> Checkpoints:
     """Return the checkpoints of a run that was found. Raises LauncherError as `read` does."""
     config = backend.config_of(status.name)
     if (config.get("run") or {}).get("command"):
-        raise LauncherError(
-            f'The run "{status.name}" has no checkpoints: it runs a command (run.command) instead of the trainer.'
-        )
+        raise _none(status.name, status.folder, status, config)
     if not status.in_cluster:
         return of_folder(status.name, Path(status.folder), status)
     if BUCKET_FOLDER.fullmatch(status.folder):
@@ -309,6 +306,10 @@ def _with_losses(
 
 
 def _none(name: str, below: str, status: RunStatus | None, config: Mapping[str, Any] | None = None) -> LauncherError:
+    if ((config or {}).get("run") or {}).get("command"):
+        return LauncherError(
+            f'The run "{name}" has no checkpoints: it runs a command (run.command) instead of the trainer.'
+        )
     if ((config or {}).get("train") or {}).get("enable_checkpointing") is False:
         return LauncherError(
             f"{name} has no checkpoints: train.enable_checkpointing is false.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from launcher.weights.convert import convert
 DTYPES = ("float32", "bfloat16")
 CONFIG_JSON = "config.json"
 """The file of a model without which no program loads it; it is uploaded last."""
+_DRAFT = ".export-"
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,25 @@ def _draft(found: Checkpoints, chosen: Checkpoint) -> Iterator[Path]:
     """Yield the path of a folder that is removed at the end. It is on the disk of the runs, which may be larger."""
     home = paths.home()
     home.mkdir(parents=True, exist_ok=True)
-    above = Path(tempfile.mkdtemp(prefix=".export-", dir=home))
+    for old in home.glob(f"{_DRAFT}*"):
+        owner = old.name.removeprefix(_DRAFT).partition("-")[0]
+        if owner.isdecimal() and not _is_alive(int(owner)):  # its export was killed
+            shutil.rmtree(old, ignore_errors=True)
+    above = Path(tempfile.mkdtemp(prefix=f"{_DRAFT}{os.getpid()}-", dir=home))
     try:
         yield above / f"{found.name}-{chosen.step}"
     finally:
         shutil.rmtree(above, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _in_order(folder: Path) -> list[str]:

@@ -109,6 +109,10 @@ def destination(config: Mapping[str, Any], to: str | None, default: str) -> str:
     """
     storage = config["storage"]
     mount = str(storage["mountPath"]).rstrip("/")
+    if storage.get("kind") == "local":
+        raise LauncherError(
+            "storage.kind is local: the files of the pods are deleted with them.", "Use the kind gcsfuse or pvc."
+        )
     if to is None:
         return f"{mount}/{default}"
     bucket = f"gs://{storage.get('bucket')}" if storage.get("kind") == "gcsfuse" else ""
@@ -123,6 +127,8 @@ def destination(config: Mapping[str, Any], to: str | None, default: str) -> str:
         )
         raise LauncherError(
             f"--to {to} is outside the storage of the run, and its pods write only there: give {places}.",
-            f"To use the model elsewhere, leave out --to, and copy the folder when it is done: {copy}",
+            f"To use the model elsewhere, leave out --to, and copy the folder when it is done: {copy}"
+            if default
+            else "",
         )
     return inside

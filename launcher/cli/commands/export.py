@@ -61,6 +61,8 @@ def command(
     if not step.isdecimal() and step not in ("last", "best"):
         raise UsageError(f'--step "{step}" is not a step; give a number, last or best.')
     step = str(int(step)) if step.isdecimal() else step
+    if public and not (to or "").startswith("hf:"):
+        raise UsageError("--public is for a repository on Hugging Face: --to hf:ORG/NAME.")
     if is_url(name):
         raise UsageError(
             f"{name} is a URL; give the name of the run, or a copy of its folder on this machine (./NAME)."

@@ -17,7 +17,7 @@ from launcher.config.weights import Source
 from launcher.json_object import json_object
 
 DESCRIPTION = "slipway.json"
-"""The file beside the folder `items` of imported weights, which describes their model (trainer/weights)."""
+"""The file next to the folder `items` of imported weights, which describes their model (trainer/weights)."""
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "llama": ("llama2",),
     "mistral": ("mistral",),
