@@ -27,6 +27,9 @@ GIB = 1 << 30
 # checkpoint_storage_target_data_file_size_bytes.
 _CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 _LARGEST_CHUNK = GIB // 2
+_KEPT = 8 * GIB
+_SLACK = 64 << 20  # for the indexes of shards
+_PIECE = 256 << 20
 
 
 class Checkpoint:
@@ -54,40 +57,53 @@ class Checkpoint:
                     f"{self.path}: the parameter {name} has the shape {found}, but the run config's model has {shape}."
                 )
 
-    def parts(self, array: Array) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield the parts of an array, one per tensor, in the order of `array.tensors`.
+    def parts(self, array: Array) -> Iterator[Iterator[np.ndarray[Any, Any]]]:
+        """Yield the parts of an array, one per tensor, in the order of `array.tensors`, each in pieces.
 
-        Several layers are read at once, because a chunk often holds many layers and is decoded as a whole: up to a
-        quarter of the array, or 2 GiB.
+        A piece is a part of the rows of the tensor in Hugging Face format. TensorStore decodes a chunk as a whole, and
+        a chunk often holds all layers: decoded chunks of up to 8 GiB are kept while the array is read. Of a larger
+        array, a quarter is read at once.
         """
-        store = self._open(array.name)
+        size = array.elements * self._open(array.name).dtype.numpy_dtype.itemsize
+        kept = size if size <= _KEPT else 0
+        store = self._open(array.name, kept + _SLACK)
         with self._reading(array.name):
             # A chunk that is missing would be read as zeros.
             statistics = store.storage_statistics(query_not_stored=True, query_fully_stored=True).result()
         if not statistics.fully_stored:
             raise ConfigError(f"{self.path} is not whole: data of the parameter {array.name} is missing.")
-        layers = array.tensors[0].layer is not None
-        count = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
-        size = math.prod(array.part) * store.dtype.numpy_dtype.itemsize
-        at_once = max(1, max(2 * GIB, size * len(array.tensors) // 4) // size)
+        layers = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
+        at_once = 1 if kept else max(1, layers // 4)
         for expert in dict.fromkeys(tensor.expert for tensor in array.tensors):
             view = store if expert is None else store[expert]
-            if not layers:
-                yield self._read(view, array)
+            if array.tensors[0].layer is None:
+                yield self._pieces(view, array, size // len(array.tensors))
                 continue
             # Without the axis of experts, that of layers is the first.
             axis = 1 if expert is None else 0
-            for first in range(0, count, at_once):
-                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, count)),)
+            for first in range(0, layers, at_once):
+                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, layers)),)
                 block = self._read(view[chosen], array)
                 for at in range(block.shape[axis]):
-                    yield np.ascontiguousarray(block.take(at, axis))
+                    yield iter((np.ascontiguousarray(block.take(at, axis)),))
 
-    def _open(self, name: str) -> Any:
+    def _pieces(self, view: Any, array: Array, size: int) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield a part in pieces if it is large and has one dimension that is the rows of the tensor."""
+        axis = array.inputs if array.kind == "matrix" else 0
+        if size <= _PIECE or len(array.part) != 2:
+            yield self._read(view, array)
+            return
+        rows = array.part[axis]
+        step = max(1, rows * _PIECE // size)
+        for first in range(0, rows, step):
+            yield self._read(view[(slice(None),) * axis + (slice(first, min(first + step, rows)),)], array)
+
+    def _open(self, name: str, kept: int = 0) -> Any:
         import tensorstore as ts
 
+        context = ts.Context({**_CONTEXT, "cache_pool": {"total_bytes_limit": kept}})
         with self._reading(name):
-            return ts.open(_spec(self.path, name), open=True, read=True, context=ts.Context(_CONTEXT)).result()
+            return ts.open(_spec(self.path, name), open=True, read=True, context=context).result()
 
     def _read(self, view: Any, array: Array) -> np.ndarray[Any, Any]:
         with self._reading(array.name):
