@@ -7,6 +7,7 @@ parameter, which Orbax writes. Reading it directly needs neither JAX nor the dev
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -116,7 +117,8 @@ class Checkpoint:
         try:
             yield
         except ValueError as error:
-            if "[OS error" in str(error) and "ENOENT" not in str(error):
+            text = str(error)
+            if ("os_error_code" in text or "OS error" in text) and os.strerror(errno.ENOENT) not in text:
                 raise StorageError(f"Cannot read the parameter {name} in {self.path}: {_first(error)}.") from error
             raise ConfigError(
                 f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)})."
@@ -197,10 +199,14 @@ class Writer:
         """Write one array. `parts` are in the order of `array.tensors`."""
         import tensorstore as ts
 
-        chunk = [1 if axis in self._stacked(array) else size for axis, size in enumerate(array.shape)]
-        first = next(axis for axis, size in enumerate(chunk) if size > 1) if math.prod(chunk) > 1 else 0
-        while math.prod(chunk) * 4 > _LARGEST_CHUNK and chunk[first] % 2 == 0:
-            chunk[first] //= 2
+        rows = array.part[0]
+        while rows * math.prod(array.part[1:]) * 4 > _LARGEST_CHUNK and rows % 2 == 0:
+            rows //= 2
+        chunk = [rows, *array.part[1:]]
+        if array.tensors[0].layer is not None:
+            chunk.insert(0 if array.tensors[0].expert is not None else 1, 1)
+        if array.tensors[0].expert is not None:
+            chunk.insert(0, 1)
         metadata = {
             "shape": list(array.shape),
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
@@ -219,21 +225,14 @@ class Writer:
             view = store if tensor.expert is None else store[tensor.expert]
             if tensor.layer is not None:
                 view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
-            view.write(part.astype(store.dtype.numpy_dtype, copy=False)).result()
+            for start in range(0, len(part), rows):  # TensorStore copies what it writes: one chunk at a time
+                piece = part[start : start + rows].astype(store.dtype.numpy_dtype, copy=False)
+                view[start : start + rows].write(piece).result()
         keys = array.name.split(".")
         self._tree[str(tuple(keys))] = {
             "key_metadata": [{"key": key, "key_type": 2} for key in keys],
             "value_metadata": {"value_type": "jax.Array", "skip_deserialize": False, "write_shape": list(array.shape)},
         }
-
-    @staticmethod
-    def _stacked(array: Array) -> set[int]:
-        axes = set()
-        if array.kind == "experts":
-            axes.add(0)
-        if array.tensors[0].layer is not None:
-            axes.add(1)
-        return axes
 
     def finish(self, custom: Mapping[str, Any]) -> None:
         """Write the files that make the folder a checkpoint for Orbax."""
