@@ -1,4 +1,5 @@
-"""Writes a checkpoint with the shapes of Llama 3.1 8B and fewer layers, as Orbax lays it out, and measures its export.
+"""Writes a checkpoint with the shapes of Llama 3.1 8B and fewer layers, as Orbax lays it out, and measures its
+export and import.
 
 Run as a program: python -m tests.trainer.large_checkpoint FOLDER [LAYERS]. It prints JSON: seconds, and the peak memory
 of the export's process.
@@ -7,8 +8,6 @@ of the export's process.
 from __future__ import annotations
 
 import json
-import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -76,23 +75,36 @@ def _write_array(items: Path, array: tensors.Array) -> None:
     store.write(np.resize(block, array.shape)).result()
 
 
-def export(config: Path, to: Path, *options: str) -> tuple[float, int]:
-    """Export in a process. Return its seconds and its peak of resident memory in bytes."""
+_MEASURED = (
+    "import sys\n"
+    "from pathlib import Path\n"
+    "from trainer.weights.__main__ import main\n"
+    "code = main()\n"
+    "[peak] = [line for line in Path('/proc/self/status').read_text().splitlines() if line.startswith('VmHWM')]\n"
+    "print(peak.split()[1])\n"
+    "sys.exit(code)"
+)
+"""The program that converts, and prints its peak of resident memory in kB. The peak that getrusage returns is that of
+the parent process if that is higher, because Linux counts the memory before exec."""
+
+
+def measure(*arguments: str | Path) -> tuple[float, int]:
+    """Run `python -m trainer.weights` with arguments. Return its seconds and its peak of resident memory in bytes."""
     started = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "trainer.weights", "export", "--config", config, "--to", to, *options],
-        cwd=CHECKOUT,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    found = subprocess.run(
+        [sys.executable, "-c", _MEASURED, *arguments], cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, text=True
     )
-    return time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return time.monotonic() - started, int(found.stdout.splitlines()[-1]) * 1024
 
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     run, largest = write(root, int(sys.argv[2]) if len(sys.argv) > 2 else 2)
-    seconds, peak = export(run, root / "exported")
-    size = sum(path.stat().st_size for path in (root / "exported").iterdir())
+    for arguments in (
+        ("export", "--config", run, "--to", root / "exported"),
+        ("import", "--config", run, "--from", root / "exported", "--to", root / "back"),
+    ):
+        seconds, peak = measure(*arguments)
+        print(json.dumps({arguments[0]: round(seconds, 1), "peak": peak, "largest": largest}), flush=True)
     shutil.rmtree(root / "exported")
-    print(json.dumps({"seconds": round(seconds, 1), "peak": peak, "largest": largest, "bytes": size}))
+    shutil.rmtree(root / "back")
