@@ -29,6 +29,8 @@ EARLIER_FILE = "earlier-configs.jsonl"
 
 _WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
 """MaxText's keys for the checkpoint of another run to start from."""
+_LAST = "last"
+"""The step in the path of weights that follow from `from: RUN` (launcher/config/weights.py)."""
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
@@ -259,10 +261,9 @@ def check(config: RunConfig) -> dict[str, Any]:
 
 def saved_steps(config: RunConfig) -> int:
     """Return the number of steps that the last whole checkpoint contains; 0 if there is none."""
-    folder = config.folder / "checkpoints"
-    if config.train.get("enable_checkpointing") is False or not folder.is_dir():
+    if config.train.get("enable_checkpointing") is False:
         return 0
-    return max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
+    return max((step + 1 for step in _steps(config.folder / "checkpoints")), default=0)
 
 
 def _check_weights(config: RunConfig) -> None:
@@ -272,10 +273,50 @@ def _check_weights(config: RunConfig) -> None:
     for key in _WEIGHT_PATHS:
         path = config.train.get(key)
         if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
+            if config.tree.get("from"):
+                if Path(path).parent.name == _LAST:  # _weights has found the step
+                    continue
+                raise ConfigError(f"from: {config.tree['from']}: {path} does not exist.{_steps_beside(Path(path))}")
             raise ConfigError(
                 f"train.{key}: {path} does not exist; set the items folder of a checkpoint "
                 "(.../NAME/checkpoints/STEP/items)."
             )
+
+
+def _weights(config: RunConfig, path: str) -> str:
+    """Return the path of the weights that the run starts from, with the step of a run that `from` names without one.
+
+    All hosts must read the same step, so only the last step of a run that has reached it is one. Raises ConfigError.
+    """
+    items = Path(path)
+    if items.parent.name != _LAST or saved_steps(config):  # a run with a checkpoint no longer reads them
+        return path
+    folder, source = items.parents[1], config.tree["from"]
+    steps = _steps(folder)
+    if not steps:
+        raise ConfigError(f"from: the run {source} has no checkpoint in {folder}.")
+    kept: Any = {}
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads((folder.parent / "run.json").read_text(encoding="utf-8"))
+    train = kept.get("train") if isinstance(kept, dict) else None
+    wanted = train.get("steps") if isinstance(train, dict) else None
+    if not isinstance(wanted, int) or steps[-1] + 1 < wanted:
+        known = f"{steps[-1] + 1} of its {wanted} steps" if isinstance(wanted, int) else "an unknown number of steps"
+        raise ConfigError(
+            f"from: the last checkpoint of the run {source} has {known}; to start from it, set from: "
+            f"{source}@{steps[-1]}."
+        )
+    return str(folder / str(steps[-1]) / items.name)
+
+
+def _steps(folder: Path) -> list[int]:
+    """Return the numbers of the whole checkpoints in a folder, in order."""
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+
+
+def _steps_beside(items: Path) -> str:
+    steps = _steps(items.parents[1])
+    return f" Its checkpoints are: {', '.join(map(str, steps[-10:]))}." if steps else ""
 
 
 def maxtext_argv(config: RunConfig) -> list[str]:
@@ -284,7 +325,7 @@ def maxtext_argv(config: RunConfig) -> list[str]:
     The user's `train` keys are passed unchanged. Raises ConfigError for a key that Slipway sets itself.
     """
     keys = _derived(config)
-    return ["trainer", str(_maxtext_folder() / "configs" / "base.yml")] + [
+    return ["trainer", str(maxtext_folder() / "configs" / "base.yml")] + [
         f"{key}={json.dumps(value)}" for key, value in keys.items()
     ]
 
@@ -309,7 +350,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "enable_wandb": False,
         "wandb_project_name": "",
         "wandb_run_name": "",
-        **_tokenizer(config.data.get("tokenizer") or {}),
+        **tokenizer_keys(config.data.get("tokenizer") or {}),
     }
     if config.corpus is not None:
         owned |= {
@@ -339,6 +380,8 @@ def _derived(config: RunConfig) -> dict[str, Any]:
         raise ConfigError(f"train.{clash[0]} is set by Slipway from the run's other values; remove it from train.")
     keys = {**_DEFAULTS, **user, **owned}
     keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
+    if config.tree.get("from"):
+        keys["load_parameters_path"] = _weights(config, str(keys.get("load_parameters_path") or ""))
     if config.corpus is not None:
         keys = {**_TEXT_DEFAULTS, **keys}
         keys.update(_evaluation(config, keys))
@@ -366,16 +409,16 @@ def _evaluation(config: RunConfig, keys: Mapping[str, Any]) -> dict[str, Any]:
     return {"eval_interval": interval, "eval_steps": count, "eval_start_step": start}
 
 
-def _tokenizer(values: Mapping[str, Any]) -> dict[str, str]:
+def tokenizer_keys(values: Mapping[str, Any]) -> dict[str, str]:
     kind = str(values.get("kind") or "sentencepiece")
     path = str(values.get("path") or "")
     if not path:
         if kind != "sentencepiece":
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
-        path = str(_maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
+        path = str(maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
     elif kind != "huggingface" and not Path(path).is_file():
         # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name only the file.
-        own = _maxtext_folder() / "assets" / "tokenizers" / path
+        own = maxtext_folder() / "assets" / "tokenizers" / path
         path = str(own) if own.is_file() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
@@ -404,7 +447,7 @@ def _vocabulary(config: RunConfig) -> int:
     given = config.train.get("vocab_size")
     if given is not None:
         return int(given)
-    configs = _maxtext_folder() / "configs"
+    configs = maxtext_folder() / "configs"
     for path in (configs / "models" / f"{config.train.get('model_name', 'default')}.yml", configs / "base.yml"):
         found = (
             re.search(r"^vocab_size:\s*([0-9_]+)", path.read_text(encoding="utf-8"), re.M) if path.exists() else None
@@ -414,7 +457,7 @@ def _vocabulary(config: RunConfig) -> int:
     raise ConfigError("MaxText's base.yml has no vocab_size; set train.vocab_size.")
 
 
-def _maxtext_folder() -> Path:
+def maxtext_folder() -> Path:
     spec = importlib.util.find_spec("maxtext")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(

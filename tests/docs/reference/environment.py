@@ -60,6 +60,7 @@ COMMAND = {
     "XDG_RUNTIME_DIR": "the folder of Podman's passwords of registries (`containers/auth.json`), for `image build`",
     "REGISTRY_AUTH_FILE": "Podman's file of passwords of registries, for `image build`",
     "TMPDIR": "the folder of temporary files; `image build` needs some GB there",
+    "HF_TOKEN": "the token for private models of Hugging Face, for `import` and `export`; in pods, for a run",
     "NO_COLOR": "if it is not empty, the command prints no colours",
     "TERM": "if it is `dumb`, the command prints no colours",
     "PYTHONPATH": "a local run's trainer receives it, after the trainer's own folder",
@@ -77,6 +78,8 @@ TRAINER = {
     "RAY_ADDRESS": "Ray sets it in the jobs of a cluster; without it, the trainer starts Ray on this machine",
     "RAY_AUTH_TOKEN": "the token of Ray; the trainer creates one for a Ray of its own",
     "RAY_JOB_CONFIG_JSON_ENV_VAR": "Ray sets it: the metadata of the job",
+    "HF_HUB_OFFLINE": "`python -m trainer.generate` sets it: a model in a folder needs nothing from Hugging Face's Hub",
+    "DISABLE_MULTIPROC": "`python -m trainer.evaluate` sets it: lm-eval then starts no processes of its own",
     "JAX_PLATFORMS": "JAX's devices, such as `cpu`; with `proxy`, the trainer uses Pathways",
 }
 """The variables that the trainer reads. Slipway, Ray and Kubernetes set them."""

@@ -1,0 +1,427 @@
+"""Export and import of models of each family, against implementations that know nothing of MaxText.
+
+mlx-lm reads the exported folder and computes the logits. It has no sliding window in Gemma 2, and its Gemma 3 needs at
+least six layers: tests/trainer/hf_forward.py computes the logits of the Gemmas.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.utils import load_model
+
+from tests.prerequisites import require
+from tests.trainer import hf_forward
+from tests.trainer.reference_models import MODELS, STEP, inputs, write_config
+from tests.trainer.runs import CHECKOUT, ONE_HOST, Run, TrainingHarness
+from trainer.config import read
+from trainer.weights import model, tensors
+from trainer.weights.checkpoint import Checkpoint
+
+# The scaling of these models' queries or embedding is a power of two, so both ways of a conversion are exact.
+EXACT = sorted(name for name in MODELS if name not in ("llama2-unscanned", "llama3.1"))
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -> Path:
+    """Return a folder with the run config, checkpoint, logits and export of each model."""
+    root = tmp_path_factory.mktemp("references")
+    for name in MODELS:
+        write_config(root, name, lab.tokenizer)
+    subprocess.run(
+        [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
+        cwd=CHECKOUT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    for name in MODELS:
+        result = weights("export", root / f"{name}.json", "--to", root / "exported" / name)
+        assert result.returncode == 0, result.stderr
+    return root
+
+
+def weights(command: str, config: Path, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainer.weights", command, "--config", config, *options],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def sentence(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """Return the error of a command that the user must fix, without its prefix."""
+    assert result.returncode == code, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert code != 2 or "Traceback" not in result.stderr
+    return last.removeprefix("Error: ")
+
+
+def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def parts(checkpoint: Checkpoint, array: tensors.Array) -> list[np.ndarray[Any, Any]]:
+    """Return the parts of an array so small that each is one piece."""
+    return [piece for part in checkpoint.parts(array) for piece in part]
+
+
+def log_probabilities(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values = logits.astype(np.float64)
+    values = values - values.max(-1, keepdims=True)
+    shares: np.ndarray[Any, Any] = values - np.log(np.exp(values).sum(-1, keepdims=True))
+    return shares
+
+
+def mlx_logits(folder: Path, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    mx.set_default_device(mx.cpu)
+    network, _ = load_model(folder)
+    return np.array(network(mx.array(tokens)).astype(mx.float32))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_the_exported_model_are_those_of_the_original(references: Path, name: str) -> None:
+    folder = references / "exported" / name
+    computed = hf_forward.logits(folder, inputs()) if name.startswith("gemma") else mlx_logits(folder, inputs())
+    expected, found = log_probabilities(np.load(references / f"{name}.npy")), log_probabilities(computed)
+    divergence = (np.exp(expected) * (expected - found)).sum(-1)
+    assert np.exp(expected).max() > 0.02  # the model prefers some tokens, so that an error would show
+    assert divergence.max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma3-unscanned"])
+def test_mlx_computes_the_same_logits_of_gemma_3(references: Path, name: str) -> None:
+    expected = log_probabilities(np.load(references / f"{name}.npy"))
+    found = log_probabilities(mlx_logits(references / "exported" / name, inputs()))
+    assert (np.exp(expected) * (expected - found)).sum(-1).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes_are_those_that_maxtext_calculates(references: Path, name: str) -> None:
+    found = model.read(read(references / f"{name}.json"))
+    expected = json.loads((references / f"{name}.sizes.json").read_text())
+    sizes = {**found.sizes, "blocks": found.blocks, "epsilon": found.epsilon, "tied": found.tied}
+    assert {key: sizes[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_export_and_its_import_have_the_same_bits(references: Path, name: str, tmp_path: Path) -> None:
+    config = references / f"{name}.json"
+    result = summary(weights("import", config, "--from", references / "exported" / name, "--to", tmp_path / "back"))
+    assert result["state"] == "imported"
+    # For the reader, an import is a folder like that of a step.
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "back").rename(tmp_path / "checkpoints" / "0")
+    original = Checkpoint(references / name / "checkpoints", read(config), STEP)
+    back = Checkpoint(tmp_path / "checkpoints", read(config), 0)
+    arrays = [array for array in tensors.arrays(model.read(read(config))) if array.elements]
+    back.check(arrays)
+    for array in arrays:
+        for one, other in zip(parts(original, array), parts(back, array), strict=True):
+            if name in EXACT or array.kind != "query":
+                assert one.tobytes() == other.tobytes(), array.name
+            else:
+                np.testing.assert_array_max_ulp(one, other, maxulp=1)
+
+
+def test_bfloat16_halves_the_files_and_the_record_describes_them(references: Path, tmp_path: Path) -> None:
+    config, to = references / "llama2.json", tmp_path / "half"
+    facts = tmp_path / "facts.json"
+    facts.write_text(json.dumps({"heldOutLoss": 1.25, "data": {"files": 3, "bytes": 42}}))
+    result = summary(weights("export", config, "--to", to, "--dtype", "bfloat16", "--facts", facts))
+    assert (result["state"], result["run"], result["step"]) == ("exported", "llama2", STEP)
+    whole = references / "exported" / "llama2" / "model.safetensors"
+    assert abs((to / "model.safetensors").stat().st_size * 2 - whole.stat().st_size) < 4096
+    record = json.loads((to / "slipway.json").read_text())
+    assert record["files"].keys() == {path.name for path in to.iterdir()} - {"slipway.json"}
+    assert (record["schema"], record["family"], record["parameters"]) == (1, "llama", result["parameters"])
+    card = (to / "README.md").read_text()
+    assert "| held-out loss | 1.2500 |" in card
+    assert "| data: bytes | 42 |" in card
+    found = log_probabilities(mlx_logits(to, inputs()))
+    expected = log_probabilities(np.load(references / "llama2.npy"))
+    assert (np.exp(expected) * (expected - found)).sum(-1).max() < 1e-2
+
+
+def test_transformers_loads_config_and_tokenizer(references: Path, lab: TrainingHarness) -> None:
+    program = (
+        "import sys, json, transformers as t\n"
+        "config = t.AutoConfig.from_pretrained(sys.argv[1])\n"
+        "tokenizer = t.AutoTokenizer.from_pretrained(sys.argv[1])\n"
+        "t.GenerationConfig.from_pretrained(sys.argv[1])\n"
+        "ids = tokenizer.encode(open(sys.argv[2], encoding='utf-8').read())\n"
+        "print(json.dumps([type(config).__name__, config.rope_parameters, ids]))"
+    )
+    import sentencepiece
+
+    text = Path(json.__file__)
+    expected = sentencepiece.SentencePieceProcessor(model_file=str(lab.tokenizer)).encode(text.read_text())
+    default = {"rope_type": "default"}
+    llama3 = {**{"rope_type": "llama3"}, **{key: model.LLAMA31_SCALING[key] for key in model.LLAMA31_SCALING}}
+    ropes: dict[str, tuple[str, dict[str, Any]]] = {
+        "llama2": ("LlamaConfig", {**default, "rope_theta": 10_000.0}),
+        "llama2-linear": ("LlamaConfig", {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}),
+        "llama3.1": ("LlamaConfig", {**llama3, "rope_theta": 500_000.0}),
+        "mixtral": ("MixtralConfig", {**default, "rope_theta": 1_000_000.0}),
+        "gemma3": (
+            "Gemma3TextConfig",
+            {
+                "sliding_attention": {**default, "rope_theta": 10_000.0},
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0},
+            },
+        ),
+    }
+    for name, (kind, rope) in ropes.items():
+        run = subprocess.run(
+            [sys.executable, "-c", program, references / "exported" / name, text],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = json.loads(run.stdout.splitlines()[-1])
+        assert found[:2] == [kind, rope], name
+        assert found[2] == [1, *expected], name
+
+
+def test_a_trained_model_has_the_held_out_loss_of_the_trainer_and_starts_another_run(
+    lab: TrainingHarness, undisturbed_host: Run, tmp_path: Path
+) -> None:
+    config = undisturbed_host.folder.with_suffix(".json")
+    exported = tmp_path / "exported"
+    result = summary(weights("export", config, "--to", exported))
+    assert result["step"] == ONE_HOST["steps"] - 1
+    evaluation = [line for line in undisturbed_host.metrics() if "eval_loss" in line][-1]
+    assert f"| held-out loss | {evaluation['eval_loss']:.4f} |" in (exported / "README.md").read_text()
+
+    subprocess.run(
+        [sys.executable, "-m", "tests.trainer.held_out", config, tmp_path / "batches.npz"],
+        cwd=CHECKOUT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    batches = np.load(tmp_path / "batches.npz")
+    logarithms = log_probabilities(mlx_logits(exported, batches["inputs"]))
+    losses = -np.take_along_axis(logarithms, batches["targets"][..., None].astype(int), -1)[..., 0]
+    counted = batches["targets_segmentation"] != 0
+    assert counted.sum() > 200
+    assert batches["inputs_segmentation"].max() == 1  # mlx-lm does not separate documents in one row
+    assert abs(losses[counted].mean() - evaluation["eval_loss"]) < 1e-3
+
+    imported = summary(weights("import", config, "--from", exported, "--to", tmp_path / "weights"))
+    again = lab.config("from-import", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(imported["items"]))
+    run = lab.train(again, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-4000:]
+    before = next(line for line in run.metrics() if "eval_loss" in line)
+    assert (before["step"], before["eval_loss"]) == (0, evaluation["eval_loss"])
+
+
+def test_an_export_that_exists_is_kept_and_another_one_is_refused(references: Path, tmp_path: Path) -> None:
+    config, to = references / "llama2.json", tmp_path / "exported"
+    shutil.copytree(references / "exported" / "llama2", to)
+    assert summary(weights("export", config, "--to", to))["state"] == "present"
+    assert sentence(weights("export", config, "--to", to, "--dtype", "bfloat16")) == (
+        f"{to} already exists, with another dtype (float32); remove it, or choose another folder with --to."
+    )
+    with (to / "model.safetensors").open("ab") as file:
+        file.truncate(1000)
+    assert sentence(weights("export", config, "--to", to)) == (
+        f"{to} already exists but is not whole: model.safetensors is missing or has another size; remove it."
+    )
+    (to / "slipway.json").unlink()
+    assert sentence(weights("export", config, "--to", to)) == (
+        f"{to} already exists and has no valid slipway.json; remove it, or choose another folder with --to."
+    )
+
+
+def test_unknown_steps_and_half_checkpoints_are_refused(references: Path, tmp_path: Path) -> None:
+    config, to = references / "llama2.json", tmp_path / "exported"
+    found = tmp_path / "checkpoints"
+    assert sentence(weights("export", config, "--checkpoint", found, "--to", to)) == (
+        f"llama2 has no whole checkpoint in {found}; train it first, or set --checkpoint."
+    )
+    shutil.copytree(references / "llama2" / "checkpoints", found)
+    shutil.copytree(found / str(STEP), found / "7")
+    assert sentence(weights("export", config, "--checkpoint", found, "--step", "5", "--to", to)) == (
+        f"llama2 has no checkpoint of step 5 in {found}; choose one of the steps {STEP}, 7."
+    )
+    data = max((path for path in (found / "7" / "items").rglob("d/*")), key=lambda path: path.stat().st_size)
+    data.unlink()
+    assert sentence(weights("export", config, "--checkpoint", found, "--to", to)).startswith(
+        f"{found / '7' / 'items'} is not whole: the parameter params.params."
+    )
+    (found / "7" / "items" / "manifest.ocdbt").unlink()
+    assert sentence(weights("export", config, "--checkpoint", found, "--step", "7", "--to", to)) == (
+        f"The checkpoint of step 7 in {found} is not whole; choose step {STEP}."
+    )
+    assert summary(weights("export", config, "--checkpoint", found, "--to", to))["step"] == STEP
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_checkpoint_of_another_model_or_tokenizer_is_refused(references: Path, tmp_path: Path) -> None:
+    def refused(name: str, **train: Any) -> str:
+        config = write_config(tmp_path, name, Path(references_tokenizer(references)), **train)
+        found = references / name / "checkpoints"
+        return sentence(weights("export", config, "--checkpoint", found, "--to", tmp_path / "exported"))
+
+    items = references / "llama2" / "checkpoints" / str(STEP) / "items"
+    assert refused("llama2", base_mlp_dim=128) == (
+        f"{items}: the parameter params.params.decoder.layers.mlp.wi_0.kernel has the shape (64, 2, 96), but the run "
+        "config's model has (64, 2, 128)."
+    )
+    assert refused("llama2", logits_via_embedding=True, normalize_embedding_logits=False) == (
+        f"{items} has the parameter params.params.decoder.logits_dense.kernel, which the model of this run config does "
+        "not have."
+    )
+    assert refused("llama2", scan_layers=False).startswith(
+        f"{items} has no parameter params.params.decoder.layers_0.mlp.wi_0.kernel"
+    )
+    # A tokenizer with more pieces than the model has rows, and a tokenizer that is not there.
+    config = write_config(tmp_path, "llama2")
+    found = references / "llama2" / "checkpoints"
+    text = sentence(weights("export", config, "--checkpoint", found, "--to", tmp_path / "exported"))
+    assert text.endswith(
+        "has 32,000 pieces, but the model has 512 rows; set the tokenizer that the run was trained with."
+    )
+    config = write_config(tmp_path, "llama2", tmp_path / "moved.model")
+    assert sentence(weights("export", config, "--checkpoint", found, "--to", tmp_path / "exported")) == (
+        f"data.tokenizer.path: {tmp_path}/moved.model is not a file here; copy the run's tokenizer there, and start "
+        "again."
+    )
+    assert list(tmp_path.glob("*exported*")) == []
+    assert list(tmp_path.glob(".*")) == []
+
+
+def references_tokenizer(references: Path) -> str:
+    tree = json.loads((references / "llama2.json").read_text())
+    return str(tree["data"]["tokenizer"]["path"])
+
+
+def test_import_refuses_a_model_of_another_family_size_or_half(references: Path, tmp_path: Path) -> None:
+    config, to = references / "llama2.json", tmp_path / "weights"
+    other = references / "exported" / "qwen3"
+    assert sentence(weights("import", config, "--from", other, "--to", to)) == (
+        f"{other} is a model of the family qwen3, but the run's is llama; set train.model_name to the model's."
+    )
+    other = references / "exported" / "llama3"
+    assert sentence(weights("import", config, "--from", other, "--to", to)) == (
+        f"{other}: rope_theta is 500000.0, but the run's model has 10000.0 (train.rope_max_timescale); "
+        "set train.model_name, or the keys of its size, to those of the model."
+    )
+    assert sentence(weights("import", config, "--from", tmp_path / "nothing", "--to", to)) == (
+        f"{tmp_path}/nothing is not a folder; set --from to a folder in Hugging Face format, or hf:ORG/NAME."
+    )
+    half = tmp_path / "half"
+    shutil.copytree(references / "exported" / "llama2", half)
+    with (half / "model.safetensors").open("r+b") as file:
+        file.truncate(400_000)
+    assert sentence(weights("import", config, "--from", half, "--to", to)).startswith(
+        f"{half}/model.safetensors is not whole: it ends in the tensor "
+    )
+    (half / "model.safetensors").unlink()
+    assert sentence(weights("import", config, "--from", half, "--to", to)) == (
+        f"{half} has no file model.safetensors; download or export the folder again."
+    )
+    assert not to.exists()
+
+
+def test_import_pads_a_smaller_vocabulary(references: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, "llama2", vocab_size=640)
+    to = tmp_path / "checkpoints" / "0"
+    result = summary(weights("import", config, "--from", references / "exported" / "llama2", "--to", to))
+    assert result["vocabulary"] == 640
+    back = Checkpoint(tmp_path / "checkpoints", read(config), 0)
+    original = Checkpoint(references / "llama2" / "checkpoints", read(references / "llama2.json"), STEP)
+    arrays = tensors.arrays(model.read(read(config)))
+    smaller = tensors.arrays(model.read(read(references / "llama2.json")))
+    for number in (0, 2):  # the embedding (vocabulary first) and the logits (vocabulary last)
+        (padded,), (values,) = parts(back, arrays[number]), parts(original, smaller[number])
+        rows = padded if number == 0 else padded.T
+        assert np.array_equal(rows[:512], values if number == 0 else values.T)
+        assert not rows[512:].any()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 1 MB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    require(os.getuid() == 0 and shutil.which("mount"), "To mount a file system, the test needs root and mount.")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+
+
+def test_a_disk_that_is_too_small_or_fills_up_leaves_nothing(references: Path, disk: Path) -> None:
+    config = references / "llama2.json"
+    text = sentence(weights("export", config, "--to", disk / "exported"))
+    assert text.startswith(f"Not enough disk space for {disk}/exported: ")
+    assert list(disk.iterdir()) == []
+    # Another process fills the disk after the check of the space, which this replacement skips.
+    program = (
+        "import sys, shutil\n"
+        "from trainer.weights import __main__\n"
+        "import collections\n"
+        "usage = collections.namedtuple('usage', 'total used free')\n"
+        "shutil.disk_usage = lambda path: usage(0, 0, 1 << 40)\n"
+        "sys.argv = ['x', *sys.argv[1:]]\n"
+        "sys.exit(__main__.main())\n"
+    )
+    for options in (["export"], ["import", "--from", str(references / "exported" / "llama2")]):
+        # The weights of llama2 have 509 kB.
+        (disk / "other").write_bytes(bytes(700 << 10))
+        run = subprocess.run(
+            [sys.executable, "-c", program, options[0], "--config", config, *options[1:], "--to", disk / "exported"],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert sentence(run).startswith(f"Not enough disk space for {disk}/exported: ")
+        assert [path.name for path in disk.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_a_kill_leaves_nothing_that_looks_whole_and_the_next_export_removes_it(
+    references: Path, tmp_path: Path, command: str
+) -> None:
+    config, to = references / "gemma3.json", tmp_path / "out"
+    options = [] if command == "export" else ["--from", str(references / "exported" / "gemma3")]
+    line = [sys.executable, "-m", "trainer.weights", command, "--config", str(config), *options, "--to", str(to)]
+    killed = 0
+    for delay in (0.0, 0.02, 0.05, 0.1):
+        process = subprocess.Popen(line, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not list(tmp_path.glob(".out.partial-*")):
+            time.sleep(0.005)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == -signal.SIGKILL:
+            killed += 1
+            assert not to.exists() or (to / "slipway.json").exists()
+        if to.exists():
+            break
+    assert killed
+    result = weights(command, config, *options, "--to", to)
+    assert summary(result)["state"] in ("exported", "imported", "present")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    record = json.loads((to / "slipway.json").read_text())
+    for name, size in record["files"].items():
+        assert (to / name).stat().st_size == size

@@ -1,0 +1,96 @@
+"""README.md of an export: the model card, with the run's data, steps, losses and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer.config import RunConfig
+from trainer.weights.model import Model
+
+
+def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: int, facts: Mapping[str, Any]) -> str:
+    """Return the card. `facts` come from the launcher; without any, the run's metrics.jsonl has the losses."""
+    facts = {**_losses(config.folder, step), **facts}
+    values = {key: config.tree[key] for key in ("slice", "data", "train") if config.tree.get(key)}
+    return "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            "pipeline_tag: text-generation",
+            "tags: [slipway, maxtext]",
+            "---",
+            "",
+            f"# {config.name}",
+            "",
+            f"A {model.family.name} model with {parameters:,} parameters, trained by Slipway with MaxText. The weights "
+            f"are those of the checkpoint of step {step}, as {dtype}.",
+            "",
+            "```python",
+            "from transformers import AutoModelForCausalLM, AutoTokenizer",
+            "",
+            'model = AutoModelForCausalLM.from_pretrained("PATH_OR_NAME")',
+            'tokenizer = AutoTokenizer.from_pretrained("PATH_OR_NAME")',
+            "```",
+            "",
+            "## Training",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| run | {config.name} |",
+            f"| step | {step} of {config.train.get('steps', 'unknown')} |",
+            f"| sequence length | {model.keys['max_target_length']} |",
+            *(f"| {name} | {_cell(value)} |" for name, value in _flat(facts)),
+            "",
+            "## Values",
+            "",
+            "```yaml",
+            yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip(),
+            "```",
+            "",
+        ]
+    )
+
+
+def _losses(folder: Path, step: int) -> dict[str, float]:
+    """Return the last loss and held-out loss up to the step, from the run's metrics.
+
+    A checkpoint of step N is the state after N + 1 steps, which is the step of the evaluation after it.
+    """
+    found: dict[str, float] = {}
+    path = folder / "metrics.jsonl"
+    if not path.is_file():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            metrics = json.loads(line)
+        except ValueError:
+            continue  # the line that a killed run was writing
+        if "loss" in metrics and metrics["step"] <= step:
+            found["loss"] = metrics["loss"]
+        if "eval_loss" in metrics and metrics["step"] <= step + 1:
+            found["heldOutLoss"] = metrics["eval_loss"]
+    return found
+
+
+def _flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{_words(name)}: {_words(each)}", of_it) for each, of_it in value.items())
+        else:
+            yield _words(name), value
+
+
+def _words(name: str) -> str:
+    """Return a key as words: "held-out loss" for heldOutLoss."""
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return words.replace("held out", "held-out").replace("|", "\\|")
+
+
+def _cell(value: object) -> str:
+    shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return " ".join(shown.replace("|", "\\|").split())

@@ -1,0 +1,106 @@
+"""Writes the parameters of a checkpoint as a folder in Hugging Face format, tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.weights import card, folder, hf_config, model, safetensors_files, tokenizer
+from trainer.weights.checkpoint import Checkpoint
+from trainer.weights.tensors import Array, arrays, to_hugging_face
+
+_SMALL_FILES = 64 << 20
+"""Bytes that the files other than the weights need at most: tokenizer.json of Gemma 3 has 33 MB."""
+
+
+def export(
+    config: RunConfig,
+    *,
+    checkpoints: Path | None,
+    step: int | None,
+    destination: Path,
+    dtype: str,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the folder, and return a summary. An export of the same run, step and type that is whole is left as it is.
+
+    Raises ConfigError for what the user must change. At any other end there is no folder.
+    """
+    started = time.monotonic()
+    source = model.read(config)
+    checkpoint = Checkpoint(checkpoints or config.folder / "checkpoints", config, step)
+    expected = [array for array in arrays(source) if array.elements]
+    checkpoint.check(expected)
+    tensors = [tensor for array in expected for tensor in array.tensors]
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors)
+    size = parameters * (4 if dtype == "float32" else 2)
+    record = {
+        "kind": "export",
+        "run": config.name,
+        "step": checkpoint.step,
+        "config": config.digest,
+        "dtype": dtype,
+        "parameters": parameters,
+        "family": source.family.name,
+        "vocabulary": source.sizes["vocab"],
+        "model": source.describe(),
+    }
+    groups = safetensors_files.shards(tensors, dtype)
+    summary = {**record, "state": "exported", "to": str(destination), "bytes": size, "shards": len(groups)}
+    if folder.existing(destination, record) is not None:
+        return {**summary, "state": "present", "seconds": 0.0}
+    with folder.complete(destination, size + _SMALL_FILES) as draft:
+        tokens = tokenizer.write(config, source, draft)
+        _write_weights(checkpoint, source, expected, groups, draft, dtype)
+        if len(groups) > 1:
+            _write_json(draft / safetensors_files.INDEX, safetensors_files.index(groups, size))
+        _write_json(draft / "config.json", hf_config.build(source, dtype, tokens))
+        _write_json(
+            draft / "generation_config.json",
+            {
+                "bos_token_id": tokens.bos,
+                "eos_token_id": tokens.eos,
+                "pad_token_id": tokens.pad,
+                "max_length": int(source.keys["max_target_length"]),
+            },
+        )
+        readme = card.text(config, source, step=checkpoint.step, dtype=dtype, parameters=parameters, facts=facts)
+        (draft / "README.md").write_text(readme, encoding="utf-8")
+        folder.write_record(draft, record)
+    return {**summary, "seconds": round(time.monotonic() - started, 3)}
+
+
+def _write_weights(
+    checkpoint: Checkpoint,
+    source: model.Model,
+    expected: list[Array],
+    groups: list[safetensors_files.Shard],
+    draft: Path,
+    dtype: str,
+) -> None:
+    parts = (
+        (to_hugging_face(piece, array, source) for piece in part)
+        for array in expected
+        for part in checkpoint.parts(array)
+    )
+    for number, shard in enumerate(groups, 1):
+        writer = safetensors_files.ShardWriter(draft, shard, dtype)
+        with writer:
+            for _ in shard.tensors:
+                for piece in next(parts):
+                    writer.write(piece)
+        progress(f"{shard.name}: {len(shard.tensors)} tensors, {writer.size / 1e6:,.1f} MB ({number} of {len(groups)})")
+
+
+def progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - progress for the user
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

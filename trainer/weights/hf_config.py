@@ -1,0 +1,254 @@
+"""config.json of a model: written from MaxText's keys, and compared with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import ConfigError
+from trainer.weights.model import LLAMA31_SCALING, Model, local_layers
+from trainer.weights.tokenizer import Tokens
+
+
+def build(model: Model, dtype: str, tokens: Tokens) -> dict[str, Any]:
+    """Return config.json: everything that the run's config says about the model, in the family's terms."""
+    sizes, keys = model.sizes, model.keys
+    config: dict[str, Any] = {
+        "architectures": [model.family.architecture],
+        "model_type": model.family.name,
+        "dtype": dtype,
+        "torch_dtype": dtype,  # the name in transformers 4, and in the programs that follow it
+        "vocab_size": sizes["vocab"],
+        "hidden_size": sizes["emb"],
+        "intermediate_size": sizes["mlp"],
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": sizes["heads"],
+        "num_key_value_heads": sizes["kv_heads"],
+        "head_dim": sizes["head_dim"],
+        "rms_norm_eps": model.epsilon,
+        "rope_theta": float(keys["rope_max_timescale"]),
+        "rope_scaling": _rope_scaling(model),
+        "max_position_embeddings": int(keys["max_target_length"]),
+        "tie_word_embeddings": model.tied,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "bos_token_id": tokens.bos,
+        "eos_token_id": tokens.eos,
+        "pad_token_id": tokens.pad,
+    }
+    # Gemma's implementations read another name.
+    config["hidden_activation" if model.is_gemma else "hidden_act"] = model.family.hidden_act
+    return config | _of_family(model)
+
+
+def _of_family(model: Model) -> dict[str, Any]:
+    sizes, keys = model.sizes, model.keys
+    match model.family.name:
+        case "llama":
+            return {"mlp_bias": False, "pretraining_tp": 1}
+        case "mistral":
+            return {"sliding_window": None}
+        case "mixtral":
+            return {
+                "sliding_window": None,
+                "num_local_experts": sizes["experts"],
+                "num_experts_per_tok": int(keys["num_experts_per_tok"]),
+                "output_router_logits": False,
+                "router_aux_loss_coef": float(keys["load_balance_loss_weight"]),
+            }
+        case "gemma2":
+            return {
+                "query_pre_attn_scalar": model.query_pre_attn_scalar,
+                "sliding_window": int(keys["sliding_window_size"]),
+                "layer_types": local_layers(model),
+                "attn_logit_softcapping": float(keys["attn_logits_soft_cap"] or 0) or None,
+                "final_logit_softcapping": float(keys["final_logits_soft_cap"] or 0) or None,
+            }
+        case "gemma3_text":
+            local = float(keys["local_rope_max_timescale"])
+            return {
+                "query_pre_attn_scalar": model.query_pre_attn_scalar,
+                "sliding_window": int(keys["sliding_window_size"]),
+                "sliding_window_pattern": 6,
+                "layer_types": local_layers(model),
+                "rope_local_base_freq": local if local > 0 else float(keys["rope_max_timescale"]),
+                "attn_logit_softcapping": None,
+                "final_logit_softcapping": None,
+                "use_bidirectional_attention": False,
+            }
+        case "qwen3":
+            return {"use_sliding_window": False, "sliding_window": None, "max_window_layers": model.layers}
+        case _:
+            return {
+                "use_sliding_window": False,
+                "sliding_window": None,
+                "max_window_layers": model.layers,
+                "num_experts": sizes["experts"],
+                "num_experts_per_tok": int(keys["num_experts_per_tok"]),
+                "moe_intermediate_size": sizes["mlp"],
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": [],
+                # MaxText always normalizes: it applies the softmax to the chosen experts only.
+                "norm_topk_prob": True,
+                "output_router_logits": False,
+                "router_aux_loss_coef": float(keys["load_balance_loss_weight"]),
+            }
+
+
+def _rope_scaling(model: Model) -> dict[str, Any] | None:
+    if model.llama31_rotary:
+        return dict(LLAMA31_SCALING) if model.keys["rope_use_scale"] else None
+    factor = float(model.keys["rope_linear_scaling_factor"])
+    return {"rope_type": "linear", "factor": factor} if factor != 1.0 else None
+
+
+_SIZE_KEYS = {
+    "num_hidden_layers": "base_num_decoder_layers",
+    "hidden_size": "base_emb_dim",
+    "intermediate_size": "base_mlp_dim",
+    "moe_intermediate_size": "base_moe_mlp_dim",
+    "num_attention_heads": "base_num_query_heads",
+    "num_key_value_heads": "base_num_kv_heads",
+    "head_dim": "head_dim",
+    "num_local_experts": "num_experts",
+    "num_experts": "num_experts",
+    "num_experts_per_tok": "num_experts_per_tok",
+    "tie_word_embeddings": "logits_via_embedding",
+    "rms_norm_eps": "normalization_layer_epsilon",
+    "rope_theta": "rope_max_timescale",
+    "rope_scaling": "rope_type",
+    "rope_local_base_freq": "local_rope_max_timescale",
+    "sliding_window": "sliding_window_size",
+    "query_pre_attn_scalar": "model_name",
+    "attn_logit_softcapping": "attn_logits_soft_cap",
+    "final_logit_softcapping": "final_logits_soft_cap",
+    "hidden_act": "mlp_activations",
+    "hidden_activation": "mlp_activations",
+    "attention_bias": "attention_bias",
+    "mlp_bias": "mlp_bias",
+}
+"""What config.json and the run's config must have in common: the name there, and MaxText's key."""
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return config.json of a folder, with the names of `normalized`. Raises ConfigError if it is not valid."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} has no config.json; --from must be a folder in Hugging Face format, or hf:ORG/NAME."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ConfigError(f"{path} has no model_type; --from must be a folder in Hugging Face format.")
+    return normalized(config)
+
+
+def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the text model's part of a config, with the names of transformers 4."""
+    if config["model_type"] == "gemma3" and isinstance(config.get("text_config"), dict):
+        # A Gemma 3 with vision contains the text model. Its file leaves out what is a default of transformers.
+        defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True}
+        config = {**defaults, **config["text_config"], "model_type": "gemma3_text"}
+    rope = config.get("rope_parameters")
+    if isinstance(rope, dict):
+        config = {**config, **_old_rope(rope)}
+    return dict(config)
+
+
+def _old_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return transformers 5's rope_parameters by the names of transformers 4."""
+    found: dict[str, Any] = {}
+    if isinstance(local := rope.get("sliding_attention"), dict):
+        found["rope_local_base_freq"] = local["rope_theta"]
+    whole = rope.get("full_attention") if isinstance(rope.get("full_attention"), dict) else rope
+    assert isinstance(whole, Mapping)  # noqa: S101 - for the type checker
+    found["rope_theta"] = whole["rope_theta"]
+    scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
+    found["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    return found
+
+
+# What transformers assumes if config.json has no such key.
+_DEFAULTS: Mapping[str, Any] = {
+    "tie_word_embeddings": False,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "sliding_window": None,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6,
+}
+_GEMMA_DEFAULTS: Mapping[str, Any] = {
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 256,
+}
+
+
+_OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
+
+
+def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
+    """Raise ConfigError if config.json describes another model than the run's config, with both values and the key."""
+    if found["model_type"] != model.family.name:
+        raise ConfigError(
+            f"{source} is a model of the family {found['model_type']}, but the run's is {model.family.name}; "
+            "set train.model_name to the model's."
+        )
+    expected = build(model, "float32", Tokens())
+    defaults = {**_DEFAULTS, **(_GEMMA_DEFAULTS if model.is_gemma else {})}
+    if model.family.name == "gemma3_text":
+        defaults["rope_theta"] = 1_000_000.0
+    defaults["head_dim"] = int(found.get("hidden_size") or 0) // max(1, int(found.get("num_attention_heads") or 1))
+    defaults["num_key_value_heads"] = found.get("num_attention_heads")
+    for name, key in _SIZE_KEYS.items():
+        if name not in expected:
+            continue
+        if name == "intermediate_size" and model.family.name == "qwen3_moe":
+            continue  # the size of dense layers, of which there are none
+        if name == "query_pre_attn_scalar" and model.family.name == "gemma2":
+            continue  # MaxText folds it into the kernel, so any number is possible
+        value = found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
+        if value is None and name in ("head_dim", "num_key_value_heads"):
+            value = defaults[name]
+        if name == "sliding_window" and not model.is_gemma:
+            # MaxText has no window in these families, which matters only for longer sequences.
+            if found.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
+                raise ConfigError(
+                    f"{source}: sliding_window is {value}, but MaxText's {model.family.name} has none; "
+                    f"set train.max_target_length to at most {value}."
+                )
+            continue
+        if not _equal(value, expected[name]):
+            raise ConfigError(
+                f"{source}: {name} is {value}, but the run's model has {expected[name]} (train.{key}); "
+                "set train.model_name, or the keys of its size, to those of the model."
+            )
+    vocabulary = int(found.get("vocab_size") or 0)
+    if vocabulary > model.sizes["vocab"]:
+        raise ConfigError(
+            f"{source}: vocab_size is {vocabulary:,}, but the run's model has room for {model.sizes['vocab']:,}; "
+            f"set train.vocab_size: {vocabulary}."
+        )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        # "type" is the name of rope_type in older files.
+        first, second = (
+            {"rope_type" if key == "type" else key: value for key, value in each.items()} for each in (one, other)
+        )
+        return first.keys() >= second.keys() and all(_equal(first[key], value) for key, value in second.items())
+    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
+        return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
+    return bool(one == other) or (not one and not other)

@@ -1,0 +1,155 @@
+"""Writes a model in Hugging Face format as weights that a run can start from (train.load_parameters_path)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.weights import folder, hf_config, model
+from trainer.weights.checkpoint import Writer
+from trainer.weights.exporting import progress
+from trainer.weights.safetensors_files import Stored, read_folder
+from trainer.weights.tensors import Array, Tensor, arrays, to_maxtext
+
+# Where a model with vision has the text model's tensors.
+_PREFIXES = ("", "language_model.", "model.language_model.")
+_SMALL_FILES = 16 << 20
+
+
+def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, Any]:
+    """Write the folder `destination` with `items` and slipway.json, and return a summary.
+
+    Raises ConfigError if the model and the run's config do not agree, and for everything else that the user must
+    change. At any other end there is no folder.
+    """
+    started = time.monotonic()
+    target = model.read(config)
+    origin = _download(source, destination) if source.startswith("hf:") else Path(source)
+    if not origin.is_dir():
+        raise ConfigError(f"{source} is not a folder; set --from to a folder in Hugging Face format, or hf:ORG/NAME.")
+    found = hf_config.read(origin)
+    hf_config.compare(found, target, source)
+    target = _with_its_scalar(target, found)
+    stored = read_folder(origin)
+    expected = [array for array in arrays(target) if array.elements]
+    tensors = [tensor for array in expected for tensor in array.tensors]
+    places = {tensor.name: _find(stored, tensor, target, source) for tensor in tensors}
+    _check_rest(stored, places, target, source)
+    dtype = str(target.keys["weight_dtype"])
+    if dtype not in ("float32", "bfloat16"):
+        raise ConfigError(f"train.weight_dtype is {dtype}; import writes float32 or bfloat16.")
+    parameters = sum(array.elements for array in expected)
+    size = parameters * (4 if dtype == "float32" else 2)
+    record = {
+        "kind": "import",
+        "source": {"from": source, "sha256": _digest(origin, stored)},
+        "dtype": dtype,
+        "parameters": parameters,
+        "family": target.family.name,
+        "vocabulary": target.sizes["vocab"],
+        "scanned": target.scanned,
+        "model": target.describe(),
+    }
+    items = str(destination / "items")
+    summary = {**record, "state": "imported", "to": str(destination), "items": items, "bytes": size}
+    if folder.existing(destination, record) is not None:
+        return {**summary, "state": "present", "seconds": 0.0}
+    with folder.complete(destination, size + _SMALL_FILES) as draft:
+        writer = Writer(draft, dtype)
+        for number, array in enumerate(expected, 1):
+            writer.write(array, _parts(array, places, target))
+            progress(f"{array.name}: {array.elements:,} parameters ({number} of {len(expected)})")
+        writer.finish({"scan_layers": target.scanned})
+        folder.write_record(draft, record)
+    return {**summary, "seconds": round(time.monotonic() - started, 3)}
+
+
+def _download(source: str, destination: Path) -> Path:
+    """Download a model from Hugging Face beside the destination. A repeated call downloads only what is missing."""
+    from huggingface_hub import errors, snapshot_download
+
+    name = source.removeprefix("hf:")
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                allow_patterns=["*.json", "*.safetensors"],
+                cache_dir=destination.parent / ".huggingface",
+                token=os.environ.get("HF_TOKEN") or None,
+            )
+        )
+    except (errors.GatedRepoError, errors.RepositoryNotFoundError) as error:
+        raise ConfigError(
+            f"{source} does not exist or is private; check the name, or set HF_TOKEN to a token that may read it."
+        ) from error
+    except errors.HFValidationError as error:
+        raise ConfigError(f"{source} is not a valid name; use hf:ORG/NAME.") from error
+
+
+def _with_its_scalar(target: model.Model, found: Mapping[str, Any]) -> model.Model:
+    """Check the scaling of the queries. MaxText folds it into Gemma 2's kernels, so any number is possible there."""
+    scalar = found.get("query_pre_attn_scalar")
+    if target.family.name == "gemma2" and scalar and scalar != target.query_pre_attn_scalar:
+        return model.Model(target.family, {**target.keys, "query_pre_attn_scalar": scalar})
+    return target
+
+
+def _find(stored: Mapping[str, Stored], tensor: Tensor, target: model.Model, source: str) -> Stored:
+    for prefix in _PREFIXES:
+        # In newer files of models with vision, the prefix replaces "model.".
+        name = prefix + (tensor.name.removeprefix("model.") if prefix.startswith("model.") else tensor.name)
+        if name in stored:
+            break
+    else:
+        raise ConfigError(f"{source} has no tensor {tensor.name}, which the family {target.family.name} needs.")
+    found = stored[name]
+    fits = found.shape == tensor.shape
+    if not fits and tensor.name in ("model.embed_tokens.weight", "lm_head.weight"):
+        # The model has room for more pieces than the file has (MaxText's Gemma 2 has 128 more): the rest is zero.
+        fits = len(found.shape) == 2 and found.shape[1] == tensor.shape[1] and found.shape[0] < tensor.shape[0]
+    if not fits:
+        raise ConfigError(
+            f"{source}: the tensor {tensor.name} has the shape {found.shape}, but the run's model has {tensor.shape}."
+        )
+    return found
+
+
+def _check_rest(stored: Mapping[str, Stored], places: Mapping[str, Stored], target: model.Model, source: str) -> None:
+    """Raise ConfigError if the text model in the files has tensors that the run's model lacks, for example biases."""
+    used = {(each.path, each.offset) for each in places.values()}
+    for name, each in stored.items():
+        is_text = "model.layers." in name or "language_model." in name
+        ignored = name.endswith(("rotary_emb.inv_freq", "lm_head.weight"))
+        if is_text and not ignored and (each.path, each.offset) not in used:
+            raise ConfigError(
+                f"{source} has the tensor {name}, which MaxText's model of the family {target.family.name} lacks."
+            )
+
+
+def _parts(array: Array, places: Mapping[str, Stored], target: model.Model) -> Iterator[np.ndarray[Any, Any]]:
+    for tensor in array.tensors:
+        values = places[tensor.name].read()
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        if values.shape != tensor.shape:
+            padded = np.zeros(tensor.shape, np.float32)
+            padded[: values.shape[0]] = values
+            values = padded
+        yield to_maxtext(values, array, target)
+
+
+def _digest(origin: Path, stored: Mapping[str, Stored]) -> str:
+    """Return a digest of config.json and the weights."""
+    digest = hashlib.sha256()
+    for path in [origin / "config.json", *sorted({each.path for each in stored.values()})]:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
