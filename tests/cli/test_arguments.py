@@ -37,7 +37,7 @@ def test_a_release_is_not_a_file(launcher: Launcher) -> None:
     result = launcher("install", "queus", "queues/one-team")
     assert (result.code, result.err.splitlines()[-1]) == (
         2,
-        "Error: Invalid value for 'queues|ray-cluster': 'queus' is not one of 'queues', 'ray-cluster'.",
+        "Error: Invalid value for 'queues|ray-cluster|serve': 'queus' is not one of 'queues', 'ray-cluster', 'serve'.",
     )
 
 
