@@ -20,6 +20,8 @@ SCRATCH = "scratch space is the node's own, which the pod has to itself; checkpo
 NO_RUNS = "a team's namespace has no pods until the team has runs; every run's pods are matched by such a policy"
 SECRET = "these values name a Secret in worker.secretEnv; Hugging Face's library takes its token from the environment"
 AUTOSCALER = "these values turn autoscaling on, and Ray's autoscaler in the head's pod asks the API server for pods"
+KEY = "the API key of a served model comes from a Secret into one variable; a file would be readable by the same user"
+SCALES = "the values have more replicas at most than at least, and Ray's autoscaler in the head's pod asks for pods"
 PIP = "this tutorial installs JAX into a stock image when it starts, which takes root; its pods keep nothing"
 
 ACCEPTED = [
@@ -39,6 +41,8 @@ ACCEPTED = [
     Accepted("checkov", "CKV_K8S_23", "Pod/multislice-v5e-*", PIP),
     Accepted("checkov", "CKV_K8S_35", "Pod/*-values-*", SECRET),
     Accepted("checkov", "CKV_K8S_38", "Pod/groups-values-raycluster-ray-head", AUTOSCALER),
+    Accepted("checkov", "CKV_K8S_35", "Pod/*-rayservice-ray-worker", KEY),
+    Accepted("checkov", "CKV_K8S_38", "Pod/*-rayservice-ray-head*", SCALES),
     Accepted("kube-score", "container-resources", "Pod/*", f"{CPU_LIMIT}; {CHIPS}"),
     Accepted("kube-score", "pod-probes-identical", "Pod/*-ray-*", ALIKE),
     Accepted("kube-score", "container-image-pull-policy", "Pod/*", PULL),
