@@ -190,6 +190,7 @@ def test_the_results_of_a_run_are_in_its_folder(
         (["choices"], lambda path: (path / "questions.jsonl").unlink(), "choices cannot be evaluated: "),
         (["choices"], lambda path: (path / "questions.jsonl").write_text("{"), "choices cannot be evaluated: "),
     ],
+    ids=["unknown", "no-data", "damaged-data"],
 )
 def test_a_task_that_cannot_work(
     names: list[str], change: Any, sentence: str, model: Model, tasks: Path, tmp_path: Path
