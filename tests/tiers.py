@@ -37,7 +37,8 @@ TIERS = (
     Tier(
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
-        r"tests/(trainer/test_(training|without_ray|stop_signals|ray_job|ray_cluster|storage)|cli/test_training)\.py",
+        r"tests/(trainer/test_(training|without_ray|stop_signals|ray_job|ray_cluster|storage|weights|weights_memory)"
+        r"|cli/test_training)\.py",
         group="training",
     ),
     Tier(
@@ -100,6 +101,7 @@ SLOW = frozenset(
         "tests/fuzz/test_fuzz.py::test_random_cases",
         "tests/gke/test_terraform_scan.py",
         "tests/gcloud/test_recorded.py::test_the_real_gcloud_sends_what_is_recorded",
+        "tests/trainer/test_weights_tables.py::test_the_exported_tokenizer_returns_the_ids_of_the_training",
         "tests/unit/test_client_releases.py",
         # MaxText itself, for each preset and model; they change when MaxText does.
         "tests/unit/test_model_table.py",

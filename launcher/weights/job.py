@@ -86,15 +86,16 @@ def job_name(name: str, verb: str) -> str:
 
 
 def memory_gib(train: Mapping[str, Any]) -> int:
-    """Return the memory of a conversion in GiB: two copies of what it reads at once, and 2 GiB.
+    """Return the memory of a conversion in GiB: what it keeps of the largest parameter, and 3 GiB.
 
-    It reads a parameter of all layers in parts of a quarter, or of 2 GiB if that is more (trainer/weights).
+    It keeps a parameter of all layers, if it has at most 8 GiB in float32, and otherwise a quarter of it
+    (docs/reference/export.md). The other 3 GiB are for a chunk of the checkpoint and the program.
     """
     arrays = models.weights(train)
     if not arrays:
         return _UNKNOWN_MODEL_GIB
     largest = max(array.parameters for array in arrays) * 4 / _GIB
-    return math.ceil(2 + 2 * max(2, largest / 4))
+    return math.ceil(3 + min(largest, max(8, largest / 4)))
 
 
 def destination(config: Mapping[str, Any], to: str | None, default: str) -> str:

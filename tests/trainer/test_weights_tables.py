@@ -348,3 +348,16 @@ def test_the_command_imports_no_jax() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=CHECKOUT)
     assert found.stdout.strip() == "[]"
+
+
+def test_full_disks_are_recognized_in_the_errors_of_libraries(tmp_path: Path) -> None:
+    for error in (
+        OSError(28, "No space left on device"),
+        RuntimeError("No space left on device (os error 28)"),
+        ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [os_error_code='28']"),
+    ):
+        with pytest.raises(ConfigError, match=r"^Not enough disk space for "), folder.complete(tmp_path / "x", 1):
+            raise error
+    with pytest.raises(ValueError, match="shapes"), folder.complete(tmp_path / "x", 1):
+        raise ValueError("shapes do not match")
+    assert list(tmp_path.iterdir()) == []

@@ -161,9 +161,9 @@ def test_a_folder_without_its_config(tmp_path: Path) -> None:
 
 def test_the_memory_of_a_conversion() -> None:
     small: dict[str, Any] = {"base_emb_dim": 128, "base_num_decoder_layers": 2}
-    assert job.memory_gib(small) == 6
-    assert job.memory_gib({"model_name": "llama3.1-8b"}) == 9
-    assert job.memory_gib({"model_name": "llama3.1-70b"}) > 60
+    assert job.memory_gib(small) == 4
+    assert job.memory_gib({"model_name": "llama3.1-8b"}) == 11  # 9.8 GB, by the measured rule in export.md
+    assert 35 < job.memory_gib({"model_name": "llama3.1-70b"}) < 64
     assert job.memory_gib({"model_name": "of-a-later-maxtext"}) == 32
 
 

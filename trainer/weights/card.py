@@ -44,17 +44,7 @@ def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: 
             f"| run | {config.name} |",
             f"| step | {step} of {config.train.get('steps', 'unknown')} |",
             f"| sequence length | {model.keys['max_target_length']} |",
-            *(
-                f"| {_words(name)} | {_cell(value)} |"
-                for name, value in facts.items()
-                if not isinstance(value, Mapping)
-            ),
-            *(
-                f"| {_words(name)}: {_words(each)} | {_cell(value)} |"
-                for name, group in facts.items()
-                if isinstance(group, Mapping)
-                for each, value in group.items()
-            ),
+            *(f"| {name} | {_cell(value)} |" for name, value in _flat(facts)),
             "",
             "## Values",
             "",

@@ -7,6 +7,7 @@ parameter, which Orbax writes. Reading it directly needs neither JAX nor the dev
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -27,6 +28,9 @@ GIB = 1 << 30
 # checkpoint_storage_target_data_file_size_bytes.
 _CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 _LARGEST_CHUNK = GIB // 2
+_KEPT = 8 * GIB
+_SLACK = 64 << 20  # for the indexes of shards
+_PIECE = 256 << 20
 
 
 class Checkpoint:
@@ -54,40 +58,53 @@ class Checkpoint:
                     f"{self.path}: the parameter {name} has the shape {found}, but the run config's model has {shape}."
                 )
 
-    def parts(self, array: Array) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield the parts of an array, one per tensor, in the order of `array.tensors`.
+    def parts(self, array: Array) -> Iterator[Iterator[np.ndarray[Any, Any]]]:
+        """Yield the parts of an array, one per tensor, in the order of `array.tensors`, each in pieces.
 
-        Several layers are read at once, because a chunk often holds many layers and is decoded as a whole: up to a
-        quarter of the array, or 2 GiB.
+        A piece is a part of the rows of the tensor in Hugging Face format. TensorStore decodes a chunk as a whole, and
+        a chunk often holds all layers: decoded chunks of up to 8 GiB are kept while the array is read. Of a larger
+        array, a quarter is read at once.
         """
-        store = self._open(array.name)
+        size = array.elements * self._open(array.name).dtype.numpy_dtype.itemsize
+        kept = size if size <= _KEPT else 0
+        store = self._open(array.name, kept + _SLACK)
         with self._reading(array.name):
             # A chunk that is missing would be read as zeros.
             statistics = store.storage_statistics(query_not_stored=True, query_fully_stored=True).result()
         if not statistics.fully_stored:
             raise ConfigError(f"{self.path} is not whole: data of the parameter {array.name} is missing.")
-        layers = array.tensors[0].layer is not None
-        count = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
-        size = math.prod(array.part) * store.dtype.numpy_dtype.itemsize
-        at_once = max(1, max(2 * GIB, size * len(array.tensors) // 4) // size)
+        layers = sum(tensor.expert == array.tensors[0].expert for tensor in array.tensors)
+        at_once = 1 if kept else max(1, layers // 4)
         for expert in dict.fromkeys(tensor.expert for tensor in array.tensors):
             view = store if expert is None else store[expert]
-            if not layers:
-                yield self._read(view, array)
+            if array.tensors[0].layer is None:
+                yield self._pieces(view, array, size // len(array.tensors))
                 continue
             # Without the axis of experts, that of layers is the first.
             axis = 1 if expert is None else 0
-            for first in range(0, count, at_once):
-                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, count)),)
+            for first in range(0, layers, at_once):
+                chosen = (slice(None),) * axis + (slice(first, min(first + at_once, layers)),)
                 block = self._read(view[chosen], array)
                 for at in range(block.shape[axis]):
-                    yield np.ascontiguousarray(block.take(at, axis))
+                    yield iter((np.ascontiguousarray(block.take(at, axis)),))
 
-    def _open(self, name: str) -> Any:
+    def _pieces(self, view: Any, array: Array, size: int) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield a part in pieces if it is large and has one dimension that is the rows of the tensor."""
+        axis = array.inputs if array.kind == "matrix" else 0
+        if size <= _PIECE or len(array.part) != 2:
+            yield self._read(view, array)
+            return
+        rows = array.part[axis]
+        step = max(1, rows * _PIECE // size)
+        for first in range(0, rows, step):
+            yield self._read(view[(slice(None),) * axis + (slice(first, min(first + step, rows)),)], array)
+
+    def _open(self, name: str, kept: int = 0) -> Any:
         import tensorstore as ts
 
+        context = ts.Context({**_CONTEXT, "cache_pool": {"total_bytes_limit": kept}})
         with self._reading(name):
-            return ts.open(_spec(self.path, name), open=True, read=True, context=ts.Context(_CONTEXT)).result()
+            return ts.open(_spec(self.path, name), open=True, read=True, context=context).result()
 
     def _read(self, view: Any, array: Array) -> np.ndarray[Any, Any]:
         with self._reading(array.name):
@@ -100,7 +117,8 @@ class Checkpoint:
         try:
             yield
         except ValueError as error:
-            if "[OS error" in str(error) and "ENOENT" not in str(error):
+            text = str(error)
+            if ("os_error_code" in text or "OS error" in text) and os.strerror(errno.ENOENT) not in text:
                 raise StorageError(f"Cannot read the parameter {name} in {self.path}: {_first(error)}.") from error
             raise ConfigError(
                 f"{self.path} is not whole: the parameter {name} cannot be read ({_first(error)})."
@@ -181,10 +199,14 @@ class Writer:
         """Write one array. `parts` are in the order of `array.tensors`."""
         import tensorstore as ts
 
-        chunk = [1 if axis in self._stacked(array) else size for axis, size in enumerate(array.shape)]
-        first = next(axis for axis, size in enumerate(chunk) if size > 1) if math.prod(chunk) > 1 else 0
-        while math.prod(chunk) * 4 > _LARGEST_CHUNK and chunk[first] % 2 == 0:
-            chunk[first] //= 2
+        rows = array.part[0]
+        while rows * math.prod(array.part[1:]) * 4 > _LARGEST_CHUNK and rows % 2 == 0:
+            rows //= 2
+        chunk = [rows, *array.part[1:]]
+        if array.tensors[0].layer is not None:
+            chunk.insert(0 if array.tensors[0].expert is not None else 1, 1)
+        if array.tensors[0].expert is not None:
+            chunk.insert(0, 1)
         metadata = {
             "shape": list(array.shape),
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
@@ -203,21 +225,14 @@ class Writer:
             view = store if tensor.expert is None else store[tensor.expert]
             if tensor.layer is not None:
                 view = view[:, tensor.layer] if tensor.expert is None else view[tensor.layer]
-            view.write(part.astype(store.dtype.numpy_dtype, copy=False)).result()
+            for start in range(0, len(part), rows):  # TensorStore copies what it writes: one chunk at a time
+                piece = part[start : start + rows].astype(store.dtype.numpy_dtype, copy=False)
+                view[start : start + rows].write(piece).result()
         keys = array.name.split(".")
         self._tree[str(tuple(keys))] = {
             "key_metadata": [{"key": key, "key_type": 2} for key in keys],
             "value_metadata": {"value_type": "jax.Array", "skip_deserialize": False, "write_shape": list(array.shape)},
         }
-
-    @staticmethod
-    def _stacked(array: Array) -> set[int]:
-        axes = set()
-        if array.kind == "experts":
-            axes.add(0)
-        if array.tensors[0].layer is not None:
-            axes.add(1)
-        return axes
 
     def finish(self, custom: Mapping[str, Any]) -> None:
         """Write the files that make the folder a checkpoint for Orbax."""

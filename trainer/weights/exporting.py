@@ -84,12 +84,17 @@ def _write_weights(
     draft: Path,
     dtype: str,
 ) -> None:
-    parts = (to_hugging_face(part, array, source) for array in expected for part in checkpoint.parts(array))
+    parts = (
+        (to_hugging_face(piece, array, source) for piece in part)
+        for array in expected
+        for part in checkpoint.parts(array)
+    )
     for number, shard in enumerate(groups, 1):
         writer = safetensors_files.ShardWriter(draft, shard, dtype)
         with writer:
             for _ in shard.tensors:
-                writer.write(next(parts))
+                for piece in next(parts):
+                    writer.write(piece)
         progress(f"{shard.name}: {len(shard.tensors)} tensors, {writer.size / 1e6:,.1f} MB ({number} of {len(groups)})")
 
 

@@ -62,7 +62,7 @@ def _is_full(error: BaseException) -> bool:
     """Return whether the disk is full. TensorStore and the tokenizers' library report it as text."""
     if isinstance(error, OSError):
         return error.errno in _FULL
-    return any(f"os error {number}" in str(error).lower() for number in _FULL)
+    return any(os.strerror(number) in str(error) for number in _FULL)
 
 
 def _space(needed: int, free: int, destination: Path) -> str:

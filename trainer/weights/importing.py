@@ -126,12 +126,9 @@ def _check_rest(stored: Mapping[str, Stored], places: Mapping[str, Stored], targ
     """Raise ConfigError if the text model in the files has tensors that the run's model lacks, for example biases."""
     used = {(each.path, each.offset) for each in places.values()}
     for name, each in stored.items():
-        text = "model.layers." in name or "language_model." in name
-        if (
-            text
-            and (each.path, each.offset) not in used
-            and not name.endswith(("rotary_emb.inv_freq", "lm_head.weight"))
-        ):
+        is_text = "model.layers." in name or "language_model." in name
+        ignored = name.endswith(("rotary_emb.inv_freq", "lm_head.weight"))
+        if is_text and not ignored and (each.path, each.offset) not in used:
             raise ConfigError(
                 f"{source} has the tensor {name}, which MaxText's model of the family {target.family.name} lacks."
             )

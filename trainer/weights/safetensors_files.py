@@ -77,7 +77,7 @@ class ShardWriter:
         self._file.write(len(text).to_bytes(8, "little") + text)
 
     def write(self, tensor: np.ndarray[Any, Any]) -> None:
-        """Append a tensor. It may be a view: it is converted in blocks of rows."""
+        """Append a tensor, or rows of it. It may be a view: it is converted in blocks of rows."""
         rows = max(1, _AT_ONCE * len(tensor) // max(1, tensor.size * self._type.itemsize)) if tensor.size else 1
         for first in range(0, len(tensor), rows):
             block = np.ascontiguousarray(tensor[first : first + rows].astype(self._type, copy=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,13 +174,12 @@ def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
 def _from_tiktoken(path: Path, folder: Path, *, add_bos: bool) -> Tokens:
     import tokenizers
     from maxtext.input_pipeline.tokenizer import TikTokenTokenizer
-    from transformers.convert_slow_tokenizer import TikTokenConverter
 
     original = TikTokenTokenizer(str(path), add_bos=False, add_eos=False)
-    special = list(original.special_tokens)
-    converted: Tokenizer = TikTokenConverter(
-        vocab_file=str(path), pattern=original.pat_str, extra_special_tokens=special
-    ).converted()
+    converted = _of_ranks(original.model._mergeable_ranks, original.pat_str)
+    converted.add_special_tokens(
+        [tokenizers.AddedToken(each, normalized=False, special=True) for each in original.special_tokens]
+    )
     for text in _SAMPLES:
         if (ids := converted.encode(text, add_special_tokens=False).ids) != (expected := original.encode(text)):
             raise ConfigError(
@@ -198,6 +198,43 @@ def _from_tiktoken(path: Path, folder: Path, *, add_bos: bool) -> Tokens:
         )
     _save(converted, folder, {"bos_token": bos, "eos_token": eos}, add_bos=add_bos)
     return Tokens(original.bos_id, original.eos_id, None, original.n_words)
+
+
+def _of_ranks(ranks: Mapping[bytes, int], pattern: str) -> Tokenizer:
+    """Return a tokenizer of bytes: `pattern` splits a text into words, and the pair with the lowest rank is merged."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    # The library has a character for each byte, as GPT-2: printable ones stand for themselves.
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    characters = [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+    def text(token: bytes) -> str:
+        return "".join(characters[byte] for byte in token)
+
+    merges = [
+        (rank, ranks[token[:cut]], ranks[token[cut:]], text(token[:cut]), text(token[cut:]))
+        for token, rank in ranks.items()
+        for cut in range(1, len(token))
+        if token[:cut] in ranks and token[cut:] in ranks
+    ]
+    merges.sort()
+    # A word that is a token is not split, even if no merges lead to it.
+    converted = Tokenizer(
+        models.BPE(
+            {text(token): rank for token, rank in ranks.items()},
+            [(left, right) for *_, left, right in merges],
+            ignore_merges=True,
+        )
+    )
+    converted.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    converted.decoder = decoders.ByteLevel()
+    return converted
 
 
 def _copy(path: str, folder: Path) -> Tokens:
