@@ -23,7 +23,9 @@ _GIB = 1 << 30
 _UNKNOWN_MODEL_GIB = 32
 # The sections of a run's values that its conversions share.
 _SHARED = ("team", "queue", "image", "storage")
-_WORKER = ("env", "secretEnv", "envFrom")
+_WORKER = ("secretEnv", "envFrom")
+_COMPILERS = ("XLA_", "LIBTPU_", "JAX_")
+"""The variables of the chips, which the run has for its training."""
 
 
 def plan_export(config: Mapping[str, Any], to: str, *, step: str, dtype: str, extra: Values) -> LaunchPlan:
@@ -71,6 +73,7 @@ def _plan(
             "cpu": "4",
             "memory": f"{memory}Gi",
             **{key: worker[key] for key in _WORKER if worker.get(key)},
+            "env": {name: each for name, each in (worker.get("env") or {}).items() if not name.startswith(_COMPILERS)},
         },
         **({"security": {"runAsUser": security["runAsUser"]}} if "runAsUser" in security else {}),
         **more,
