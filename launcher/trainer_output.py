@@ -21,6 +21,11 @@ EARLIER_CONFIGS_FILE = "earlier-configs.jsonl"
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
 _SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")
+EVALUATIONS_FILE = "evaluations.jsonl"
+"""The results of a run's checkpoints on tasks, a line for each (trainer/evaluate.py)."""
+TEXT_PREFIX, GENERATED_PREFIX = "SLIPWAY_TEXT ", "SLIPWAY_GENERATED "
+EVALUATION_PREFIX, EVALUATION_PROGRESS_PREFIX = "SLIPWAY_EVALUATION ", "SLIPWAY_EVALUATION_PROGRESS "
+"""The text before a line of trainer.generate (a piece of text, the numbers) and of trainer.evaluate in its output."""
 TRY_AGAIN = 75
 """The exit code of a trainer that could not start Ray because the machine is busy."""
 

@@ -37,6 +37,7 @@ from launcher.api.gke import (
     plan_cluster,
 )
 from launcher.api.images import build_image, image_commands, plan_image
+from launcher.api.inference import evaluate, evaluations, generate
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import (
@@ -92,11 +93,14 @@ __all__ = [
     "delete_sweep",
     "diff_run",
     "doctor",
+    "evaluate",
+    "evaluations",
     "explain",
     "export",
     "find",
     "find_sweep",
     "forecast",
+    "generate",
     "image_commands",
     "import_weights",
     "init",

@@ -36,6 +36,16 @@ _EXAMPLES = {
         "launcher checkpoints gs://research-runs/llama -o json",
         "docs/how-to/export-a-model.md",
     ),
+    "generate": (
+        'launcher generate first "def main("',
+        "launcher generate first - --step best --temperature 0 < prompt.txt",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
+    "eval": (
+        "launcher eval first --tasks arc_easy,hellaswag --limit 100",
+        "launcher eval first second --compare",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
     "export": (
         "launcher export first --to ./first",
         "launcher export first --step best --dtype bfloat16 --to hf:example/first",

@@ -18,11 +18,12 @@ from launcher.k8s.target import Target
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
-from launcher.report.model import EarlierConfig, Phase, RunData
+from launcher.report.model import Phase, RunData
 from launcher.report.storage import BUCKET_FOLDER, is_path, is_url, read_bucket
 from launcher.report.timeline import ChipsHeld, PhaseChange
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
+    EVALUATIONS_FILE,
     EVENTS_FILE,
     METRICS_FILE,
     Event,
@@ -108,7 +109,7 @@ def _labelled(runs: Sequence[RunData]) -> list[RunData]:
 def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None]) -> RunData:
     """Read a run of a cluster: from its folder in a bucket if that is readable, else from its log; and its objects."""
     now = time.time()
-    source, missing, entries, events, damaged, earlier = _trainers(backend, status, say)
+    source, missing, entries, events, damaged, files = _trainers(backend, status, say)
     metrics = report_metrics.metrics(entries, damaged=damaged)
     end = time_of(status.ended) or now
     config, held, changes, marks, more = _objects(backend, status, end)
@@ -136,7 +137,8 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         spans=timeline.spans(submitted, held, history or changes, end),
         marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),
         config=config,
-        earlier=earlier,
+        earlier=folders.earlier_of(files, events),
+        evaluations=folders.evaluations_of(files),
         missing=[
             *missing,
             *more,
@@ -147,14 +149,14 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
 
 def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
-) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int, list[EarlierConfig]]:
+) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int, Mapping[str, bytes]]:
     """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines, and
-    earlier configs, which a log does not have."""
+    the files of its folder, which a log does not replace."""
 
     missing: list[str] = []
     if BUCKET_FOLDER.fullmatch(status.folder):
         try:
-            files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE))
+            files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE, EVALUATIONS_FILE, EARLIER_CONFIGS_FILE))
         except LauncherError as error:
             missing.append(f"{error.message} Read from its log instead. {error.hint}".strip())
             say(f"{status.name}: {missing[-1]}")
@@ -163,7 +165,7 @@ def _trainers(
             events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
             if not files:
                 missing.append(f"{status.folder} has no {METRICS_FILE} yet.")
-            return f"Its folder {status.folder}.", missing, entries, events, damaged, folders.earlier_of(files, events)
+            return f"Its folder {status.folder}.", missing, entries, events, damaged, files
     elif status.folder.startswith("pvc://"):
         missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so the data is from its log.")
     entries, events = [], []
@@ -178,7 +180,7 @@ def _trainers(
         missing.append(
             "Its log does not begin at its first step: the logs of the pods of an earlier start no longer exist."
         )
-    return "Its log.", missing, entries, events, 0, []
+    return "Its log.", missing, entries, events, 0, {}
 
 
 def _objects(

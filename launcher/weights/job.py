@@ -37,7 +37,7 @@ def plan_export(config: Mapping[str, Any], to: str, *, step: str, dtype: str, ex
     arguments = ["export", "--config", f"{mount}/{name}/run.json", "--to", to, "--dtype", dtype]
     arguments += ["--step", step] if step.isdecimal() else []
     memory = memory_gib(config.get("train") or {})
-    return _plan(config, f"the run {name}", name, "export", arguments, memory, extra)
+    return plan(config, f"the run {name}", name, "export", [MODULE, *arguments], memory, extra)
 
 
 def plan_import(user: Values, source: str, to: str, *, name: str) -> LaunchPlan:
@@ -45,26 +45,31 @@ def plan_import(user: Values, source: str, to: str, *, name: str) -> LaunchPlan:
     tree = user.tree
     arguments = ["import", "--config", "/etc/slipway/run.json", "--from", source, "--to", to]
     memory = memory_gib(tree.get("train") or {})
-    return _plan(tree, "the values", name, "import", arguments, memory, Values.empty(), train=tree.get("train") or {})
+    words = [MODULE, *arguments]
+    return plan(tree, "the values", name, "import", words, memory, Values.empty(), train=tree.get("train") or {})
 
 
-def _plan(
+def plan(
     tree: Mapping[str, Any],
     origin: str,
     name: str,
     verb: str,
-    arguments: Sequence[str],
+    module: Sequence[str],
     memory: int,
     extra: Values,
     **more: Any,
 ) -> LaunchPlan:
+    """Return the plan of a run called NAME-VERB, with the sections of `tree` that its pod needs and `memory` in GiB.
+
+    `module` is a module of the trainer and its arguments. `origin` names the source of the tree in messages.
+    """
     worker, security = tree.get("worker") or {}, tree.get("security") or {}
     values = {
         **{section: tree[section] for section in _SHARED if tree.get(section)},
         "run": {
             "name": job_name(name, verb),
             "kind": RunKind.JOB_SET.value,
-            "command": ["python", "-m", MODULE, *arguments],
+            "command": ["python", "-m", *module],
             # A conversion that fails would fail again. A preemption does not count.
             "maxRestarts": 0,
         },

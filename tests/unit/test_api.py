@@ -23,6 +23,7 @@ NAMES = {
     "image": "build_image",
     "cluster": "plan_cluster",
     "import": "import_weights",
+    "eval": "evaluate",
 }
 # Verbs that exist only on the command line.
 NOT_IN_PYTHON = {"attach", "completion"}
