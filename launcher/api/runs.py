@@ -44,9 +44,9 @@ def preview(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = 
 def submit(plan: LaunchPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> Submission:
     """Start the run, or find or resume the run with its name. Returns immediately.
 
-    With `accept_changes`, continue from the last checkpoint with a config that differs from the run's. Of several
-    alternatives in slice.any, the first with free quota is submitted; launcher.api.alternatives tries the next one if
-    it waits too long. Raises CheckFailed if an earlier forecast found that the run does not fit.
+    With `accept_changes`, continue from the last checkpoint with a config that differs from the run's. If slice.any has
+    alternatives that need runs of their own, submit the first with free quota; launcher.api.Alternatives tries the next
+    one if it waits too long. Raises CheckFailed if an earlier forecast found that the run does not fit.
     """
     backend = backend_for(plan, target)
     plan, _ = choose_alternative(plan, backend)

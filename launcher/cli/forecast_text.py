@@ -16,9 +16,17 @@ def text(forecast: Forecast) -> str:
     if not forecast.others:
         return _text(forecast)
     every = (forecast, *forecast.others)
-    rows: list[tuple[str, ...]] = [("", "alternative", "fits", "step", "tokens/s/device", "time", "cost")]
+    rows: list[tuple[str, ...]] = [("", "ALTERNATIVE", "FITS", "STEP", "TOKENS/S/DEVICE", "TIME", "COST")]
     rows += [(str(number), *_alternative(one)) for number, one in enumerate(every, start=1)]
-    return "\n\n".join([formatting.table(rows), *map(_text, every)])
+    # Alternatives that share a run differ only in the price, which the table shows.
+    details = [
+        one
+        for number, one in enumerate(every)
+        if not any(
+            (one.what, one.program, one.says) == (other.what, other.program, other.says) for other in every[:number]
+        )
+    ]
+    return "\n\n".join([formatting.table(rows), *map(_text, details)])
 
 
 def _alternative(forecast: Forecast) -> tuple[str, ...]:

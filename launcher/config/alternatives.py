@@ -87,6 +87,12 @@ def split(user: Values, defaults: Values) -> list[Split]:
     return found
 
 
+def members(values: Values) -> list[tuple[str, Values]]:
+    """Return the effective values of each alternative that shares a run, and a description of each; [] if none do."""
+    tree, origin = values.tree, values.origin(_ANY) or Origin("", 1)
+    return [(_says(tree, [item]), _apply(values, item, origin)) for item in tree["slice"]["any"]]
+
+
 def _apply(user: Values, item: Mapping[str, Any], origin: Origin) -> Values:
     """Return the values with the keys of an alternative in slice, and its train over theirs."""
     values = set_value(user, _ANY, [], origin)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from launcher import formatting
+from launcher.config.alternatives import members
 from launcher.config.checks.rules import SHAPE_RULES
 from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
@@ -100,16 +101,26 @@ def forecast_alternatives(
 
     An alternative that cannot be forecast has the reason in `says`.
     """
-    if not plan.others:
+    plans = [member for each in (plan, *plan.others) for member in _members(each)]
+    if len(plans) == 1:
         return forecast(plan, compiler, search_seconds=search_seconds, tokens=tokens)
     made = []
-    for each in (plan, *plan.others):
+    for says, each in plans:
         try:
             found = forecast(each, compiler, search_seconds=search_seconds, tokens=tokens)
         except LauncherError as error:
             found = Forecast(describe(each), None, error.message, memory_fit.chips_of(each.config))
-        made.append(replace(found, alternative=each.alternative.says if each.alternative else ""))
+        made.append(replace(found, alternative=says))
     return replace(made[0], others=tuple(made[1:]))
+
+
+def _members(plan: LaunchPlan) -> list[tuple[str, LaunchPlan]]:
+    """Return the plan, or one for each alternative that shares its run: the price depends on the provisioning."""
+    found = [
+        (says, replace(plan, values=values, config={**plan.config, "slice": values.tree["slice"]}))
+        for says, values in members(plan.values)
+    ]
+    return found or [(plan.alternative.says if plan.alternative else "", plan)]
 
 
 def forecast(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,27 @@ from launcher.k8s.kueue.queues import ResourceFlavor
 from launcher.k8s.kueue.workloads import mismatch
 from tests.charts import schemas
 from tests.charts.bad_values import GOOD, KINDS
-from tests.charts.helm import refused, template
+from tests.charts.helm import HelmError, template
 
-CHARTS = Path(__file__).parents[2] / "charts"
+CHECKOUT = Path(__file__).parents[2]
+CHARTS, VALUES = CHECKOUT / "charts", CHECKOUT / "values"
 QUEUES = """
 flavors:
-  cpu: {}
+  cpu: {accelerator: cpu}
   v6e-lab: {accelerator: v6e, topology: 4x4, provisioning: reservation, reservation: lab}
   v6e-other: {accelerator: v6e, topology: 4x4, provisioning: reservation, reservation: other}
   v6e-spot: {accelerator: v6e, topology: 4x4, provisioning: spot}
   v6e-queued: {accelerator: v6e, topology: 4x4, provisioning: flex-start}
   v6e: {accelerator: v6e, topology: 4x4}
 clusterQueues:
-  all: {quota: {cpu: {cpu: 8, memory: 16Gi}, v6e-lab: 16, v6e-other: 16, v6e-spot: 16, v6e-queued: 16, v6e: 16}}
+  all:
+    quota:
+      cpu: {cpu: "8", memory: 16Gi}
+      v6e-lab: {slices: 1}
+      v6e-other: {slices: 1}
+      v6e-spot: {slices: 1}
+      v6e-queued: {slices: 1}
+      v6e: {slices: 1}
 teams:
   research: {clusterQueue: all}
 """
@@ -81,7 +90,7 @@ def test_the_flavors_that_kueue_can_assign(
 @pytest.mark.parametrize("kind", ["job-set", "ray-job"])
 def test_the_scheduler_accepts_only_nodes_of_an_alternative(helm: Path, tmp_path: Path, kind: str) -> None:
     def accepted(alternatives: list[dict[str, str]], labels: dict[str, str]) -> bool:
-        """As kube-scheduler does for nodeSelector and the operator In of nodeAffinity."""
+        """As kube-scheduler does for nodeSelector, and In and DoesNotExist of nodeAffinity."""
         spec = hosts(helm, tmp_path, kind, alternatives)
         node = {
             "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
@@ -91,7 +100,7 @@ def test_the_scheduler_accepts_only_nodes_of_an_alternative(helm: Path, tmp_path
         required = spec.get("affinity", {"nodeAffinity": {}})["nodeAffinity"]
         terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
         return spec["nodeSelector"].items() <= node.items() and any(
-            all(node.get(one["key"]) in one["values"] for one in term.get("matchExpressions", []))
+            all(node.get(one["key"]) in one.get("values", [None]) for one in term.get("matchExpressions", []))
             for term in terms["nodeSelectorTerms"]
         )
 
@@ -116,10 +125,34 @@ def test_a_release_cannot_have_alternatives_with_other_hosts(
 ) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     sets = ["--set", "slice.any[0].provisioning=spot", "--set", f"slice.any[1].{alternative}"]
-    assert says in refused(helm, CHARTS / "run", [tmp_path / "good.yaml"], *sets)
+    with pytest.raises(HelmError, match=re.escape(says)):
+        template(helm, CHARTS / "run", [tmp_path / "good.yaml"], *sets)
 
 
 def test_a_long_deadline_is_refused_if_one_alternative_is_flex_start(helm: Path, tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     sets = ["--set", "slice.any[0].provisioning=flex-start", "--set", "run.deadlineSeconds=700000"]
-    assert "at most 7 days" in refused(helm, CHARTS / "run", [tmp_path / "good.yaml"], *sets)
+    with pytest.raises(HelmError, match="at most 7 days"):
+        template(helm, CHARTS / "run", [tmp_path / "good.yaml"], *sets)
+
+
+def test_the_preset_of_googles_tutorial(helm4: Path) -> None:
+    """Kueue tries the slice on demand first, then DWS, and only the quota of DWS needs a ProvisioningRequest."""
+    queues = schemas.objects(template(helm4, CHARTS / "queues", [VALUES / "queues" / "dws-flex-start.yaml"]))
+    found = {obj["metadata"]["name"]: ResourceFlavor(obj) for obj in queues if obj["kind"] == "ResourceFlavor"}
+    [spec] = [obj["spec"] for obj in queues if obj["kind"] == "ClusterQueue"]
+    [chips] = [group for group in spec["resourceGroups"] if "google.com/tpu" in group["coveredResources"]]
+    assert [flavor["name"] for flavor in chips["flavors"]] == ["on-demand", "dws"]
+    [check] = spec["admissionChecksStrategy"]["admissionChecks"]
+    assert check["onFlavors"] == ["dws"]
+    runs = schemas.objects(template(helm4, CHARTS / "run", [VALUES / "tutorials" / "dws-flex-start.yaml"]))
+    [run] = runs
+    assert run["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "user-queue"
+    assert run["metadata"]["annotations"]["provreq.kueue.x-k8s.io/maxRunDurationSeconds"] == "86400"
+    [group] = run["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    pods = group["template"]["spec"]
+    assert {name for name, flavor in found.items() if mismatch(flavor, pods) is None} == {
+        "on-demand",
+        "dws",
+        "default-cpu",  # it has no label; it has no quota for chips
+    }

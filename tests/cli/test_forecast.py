@@ -62,6 +62,41 @@ def test_the_text_of_what_does_not_fit(launcher: Launcher, cache: Cache) -> None
     assert "Compiling" not in result.err
 
 
+def test_each_alternative_has_a_forecast(launcher: Launcher, cache: Cache) -> None:
+    """Those that share a run share a program, too, and differ in the price."""
+    put_in_cache(cache)
+    put_in_cache(cache, "slice.topology=2x4", total=60, fits=False)
+    launcher.write(
+        "v.yaml",
+        LLAMA.replace("topology: 4x4", "topology: 4x4, any: [{}, {provisioning: spot}, {topology: 2x4}]")
+        + "run: {name: llama, kind: job-set}\n",
+    )
+    result = launcher("forecast", "-f", "v.yaml", "--search", "0", "--set", "train.steps=1000", "-o", "json")
+    assert result.code == 0, result.err
+    each = [result.json, *result.json["others"]]
+    assert [(one["alternative"], one["fits"]) for one in each] == [
+        ("v6e 4x4, on-demand", True),
+        ("v6e 4x4, spot", True),
+        ("v6e 2x4, on-demand", False),
+    ]
+    on_demand, spot = (one["cost"] for one in each[:2])
+    assert on_demand["hours"] == spot["hours"]
+    assert on_demand["usd"] > spot["usd"] > 0
+    text = launcher("forecast", "-f", "v.yaml", "--search", "0", "--set", "train.steps=1000")
+    rows = [line.split() for line in text.out.splitlines()[:4]]
+    assert rows[0] == ["ALTERNATIVE", "FITS", "STEP", "TOKENS/S/DEVICE", "TIME", "COST"], rows
+    assert [row[:5] for row in rows[1:]] == [
+        ["1", "v6e", "4x4,", "on-demand", "yes"],
+        ["2", "v6e", "4x4,", "spot", "yes"],
+        ["3", "v6e", "2x4,", "on-demand", "no"],
+    ]
+    none = launcher("forecast", "-f", "v.yaml", "--set", "slice.any=[{topology: 2x4}]", "--search", "0")
+    assert none.code == 1
+    launcher.write("w.yaml", "slice: {any: [{topology: 2x4}, {topology: 2x4, after: 1h}]}\n")
+    none = launcher("forecast", "-f", "v.yaml", "-f", "w.yaml", "--search", "0")
+    assert (none.code, none.err) == (1, "Error: No alternative fits.\n")
+
+
 def test_an_overlay_of_a_search_is_a_values_file(launcher: Launcher, cache: Cache) -> None:
     """A user writes the overlay to a file and gives it after the run's values. The time is too short for a compile."""
     put_in_cache(cache)

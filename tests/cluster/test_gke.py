@@ -243,8 +243,13 @@ def test_the_tutorial_from_an_empty_project_to_a_run_and_back(cloud: Cloud, cont
             more = {"submit": ["--detach"], "cluster up": ["--yes"], "cluster down": ["--yes"]}.get(verb, [])
             done = subprocess.run(
                 [sys.executable, "-m", "launcher", *words[1:], *more],
-                **{"cwd": cloud.folder, "env": cloud.env, "stdin": subprocess.DEVNULL, "timeout": 300},
-                **{"capture_output": True, "text": True, "check": False},
+                cwd=cloud.folder,
+                env=cloud.env,
+                stdin=subprocess.DEVNULL,
+                timeout=300,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             seen[verb] = done.stdout + done.stderr
             # The API server's simulated nodes are not those of GKE, and no webhook is installed.

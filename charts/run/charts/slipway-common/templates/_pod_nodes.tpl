@@ -32,21 +32,34 @@ tolerations:
   {{- end -}}
 {{- end -}}
 
-{{- /* The labels in which the alternatives of slice.any differ; {} if one of them has no label of its own. */ -}}
+{{- /* The labels in which the alternatives of slice.any differ; {} if one of them has no label of its own. A term excludes
+the labels of the other alternatives: for Kueue, a term without a label of a flavor accepts each value of that label. */ -}}
 {{- define "common.pod.affinity" -}}
   {{- $affinity := dict -}}
   {{- if not .head -}}
     {{- $selector := include "common.pod.nodeSelector" . | fromJson -}}
-    {{- $terms := list -}}
+    {{- $sets := list -}}
+    {{- $keys := list -}}
     {{- $any := false -}}
     {{- range $set := include "common.labelSets" .slice | fromJsonArray -}}
-      {{- $expressions := list -}}
+      {{- $own := dict -}}
       {{- range $key, $value := $set -}}
-        {{- if ne (get $selector $key | default "") $value -}}
-          {{- $expressions = append $expressions (dict "key" $key "operator" "In" "values" (list $value)) -}}
+        {{- if ne (get $selector $key | default "") $value }}{{ $_ := set $own $key $value }}{{ end -}}
+      {{- end -}}
+      {{- if not $own }}{{ $any = true }}{{ end -}}
+      {{- $sets = append $sets $own -}}
+      {{- $keys = concat $keys (keys $own) | uniq | sortAlpha -}}
+    {{- end -}}
+    {{- $terms := list -}}
+    {{- range $own := $sets -}}
+      {{- $expressions := list -}}
+      {{- range $key := $keys -}}
+        {{- if hasKey $own $key -}}
+          {{- $expressions = append $expressions (dict "key" $key "operator" "In" "values" (list (get $own $key))) -}}
+        {{- else -}}
+          {{- $expressions = append $expressions (dict "key" $key "operator" "DoesNotExist") -}}
         {{- end -}}
       {{- end -}}
-      {{- if not $expressions }}{{ $any = true }}{{ end -}}
       {{- $terms = append $terms (dict "matchExpressions" $expressions) -}}
     {{- end -}}
     {{- if not $any -}}

@@ -1,0 +1,167 @@
+"""Alternatives of slice.any that need runs of their own, in front of a real API server."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from launcher.k8s.label_keys import RUN_CONFIG
+from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.control_loop import control_loop
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import controllers, queued_workload
+from tests.cluster.launching import JOB_SETS, KUEUE, LauncherCli, until
+
+QUEUE = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "alternatives"}}
+QUOTA = {"v5e-2x4": 8, "v5e-4x4": 16}
+SMALL, LARGE = {"topology": "2x4"}, {"topology": "4x4", "train": {"per_device_batch_size": 1}}
+
+
+def use(admin: Api, **chips: int) -> None:
+    """Write into the queue's status how many chips of each flavor its runs hold, as Kueue does."""
+    used = [
+        {"name": f"v5e-{name}", "resources": [{"name": "google.com/tpu", "total": str(amount)}]}
+        for name, amount in ((key.removeprefix("of_"), value) for key, value in chips.items())
+    ]
+    status = {"flavorsReservation": used, "flavorsUsage": used, "reservingWorkloads": 1, "admittedWorkloads": 1}
+    admin.merge(f"{path_of(QUEUE)}/status", {"status": status})
+
+
+@pytest.fixture
+def queue(cli: LauncherCli, admin: Api) -> Iterator[None]:
+    """A queue with one slice of 2x4 and one of 4x4, which the team's runs wait in."""
+    flavors = [
+        {"name": name, "resources": [{"name": "google.com/tpu", "nominalQuota": str(chips)}]}
+        for name, chips in QUOTA.items()
+    ]
+    cpu = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "1000"), ("memory", "4000Gi"))]
+    groups = [
+        {"coveredResources": ["google.com/tpu"], "flavors": flavors},
+        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "cpu", "resources": cpu}]},
+    ]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    admin.create({**QUEUE, "spec": spec})
+    local = {"apiVersion": QUEUE["apiVersion"], "kind": "LocalQueue"}
+    metadata = {"name": "alternatives", "namespace": cli.namespace}
+    admin.create({**local, "metadata": metadata, "spec": {"clusterQueue": "alternatives"}})
+    yield
+    admin.delete(path_of(QUEUE))
+    until(lambda: admin.find(path_of(QUEUE)) is None)
+
+
+@contextlib.contextmanager
+def kueue_queues_runs(plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """While this is open, each JobSet gets its Workload, as from Kueue, which is not available where the tests run."""
+    with contextlib.closing(Api(plane.admin)) as api:
+
+        def step() -> None:
+            there = {
+                owner["uid"]
+                for workload in api.items(f"{KUEUE.format(namespace)}/workloads")
+                for owner in workload["metadata"]["ownerReferences"]
+            }
+            for run in api.items(JOB_SETS.format(namespace)):
+                if run["metadata"]["uid"] not in there:
+                    made = queued_workload(
+                        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **run}, "alternatives"
+                    )
+                    made["metadata"]["name"] += f"-{run['metadata']['uid'][:4]}"
+                    with contextlib.suppress(ApiError):  # the run has just been deleted
+                        api.create(made)
+
+        with controllers(plane, namespace), control_loop(step, name="kueue"):
+            yield
+
+
+def values(cli: LauncherCli, *alternatives: Object) -> str:
+    return cli.values("job-set", queue={"name": "alternatives"}, slice={"any": list(alternatives)})
+
+
+def config_of(run: Object) -> str:
+    template = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    return str(template["metadata"]["annotations"][RUN_CONFIG])
+
+
+def hosts(run: Object) -> int:
+    return int(run["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"])
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_first_alternative_with_free_quota_is_submitted(cli: LauncherCli, admin: Api) -> None:
+    file = values(cli, SMALL, LARGE)
+    use(admin, of_2x4=8, of_4x4=0)
+    dry = cli("submit", "-f", file, "--dry-run")
+    assert (dry.code, dry.err.splitlines()[0]) == (0, "Submitting alternative 2 of 2 (v5e 4x4, on-demand).")
+    done = cli("submit", "-f", file, "--detach", "-o", "json")
+    assert (done.code, done.json["accelerator"]) == (0, "v5e 4x4"), done.err
+    assert "Warning: Only a submit without --detach tries another alternative of slice.any later." in done.err
+    (run,) = cli.runs(admin)
+    assert hosts(run) == 4
+    assert '"per_device_batch_size": 1' in config_of(run).replace('":1', '": 1')
+    # The run keeps its alternative, although the first one has room now.
+    use(admin, of_2x4=0, of_4x4=16)
+    again = cli("submit", "-f", file, "--detach")
+    assert (again.code, again.err.splitlines()[1]) == (0, 'The run "demo" is already queued, with the same config.')
+    same = cli("diff", "-f", file)
+    assert (same.code, same.err.splitlines()[-1]) == (0, "Objects: 1 unchanged.")
+
+
+@pytest.mark.usefixtures("queue")
+def test_alternatives_that_cannot_start_are_dropped(cli: LauncherCli, admin: Api) -> None:
+    use(admin, of_2x4=8, of_4x4=16)
+    two = {"topology": "2x4", "count": 2}  # the queue has one slice
+    checked = cli("check", "-f", values(cli, two, LARGE), "--live", "-o", "json")
+    assert checked.code == 0
+    [problem] = checked.json
+    assert problem["severity"] == "warning"
+    assert problem["message"].startswith("alternative 1 of 2 (2 x v5e 2x4, on-demand) is dropped: ")
+    done = cli("submit", "-f", values(cli, two, LARGE), "--dry-run")
+    lines = done.err.splitlines()
+    assert "alternative 1 of 2 (2 x v5e 2x4, on-demand) is dropped: " in lines[0]
+    assert "Submitting alternative 2 of 2 (v5e 4x4, on-demand)." in lines
+    none = cli("submit", "-f", values(cli, two, {"topology": "8x8"}), "--dry-run")
+    assert none.code == 1
+    assert "alternative 1 of 2 (2 x v5e 2x4, on-demand): " in none.err
+    assert "alternative 2 of 2 (v5e 8x8, on-demand): " in none.err
+    assert none.err.endswith(
+        "Hint: No alternative of slice.any is possible. To submit the first anyway, use --force.\n"
+    )
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_run_that_waits_too_long_tries_the_next_alternative(
+    cli: LauncherCli, control_plane: ControlPlane, admin: Api
+) -> None:
+    use(admin, of_2x4=8, of_4x4=16)
+    file = values(cli, SMALL, {**LARGE, "after": "1s"})
+    err = io.StringIO()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(cli("submit", "-f", file, err=err)))
+    with kueue_queues_runs(control_plane, cli.namespace):
+        thread.start()
+        second = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 4], 60)[0]
+        assert second["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
+        # It keeps its place in the queue until the first alternative has room.
+        until(lambda: "waits for alternative 2" in err.getvalue())
+        use(admin, of_2x4=0, of_4x4=16)
+        third = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 2], 90)[0]
+        assert third["metadata"]["annotations"]["slipway.dev/attempt"] == "3"
+        until(lambda: "waits for alternative 1" in err.getvalue())
+        admin.merge(path_of(third), {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-02T03:04:05Z"}}})
+        admin.merge(path_of(third), {"spec": {"suspend": True}})
+        workloads = admin.items(f"{KUEUE.format(cli.namespace)}/workloads")
+        for workload in workloads:
+            admin.merge(
+                path_of({"apiVersion": QUEUE["apiVersion"], "kind": "Workload", **workload}),
+                {"spec": {"active": False}},
+            )
+        thread.join(60)
+    assert not thread.is_alive()
+    assert found[0].code == 1  # the run was cancelled
+    assert (
+        "waited 1 s for alternative 1 of 2 (v5e 2x4, on-demand); it now waits for alternative 2 of 2" in err.getvalue()
+    )
