@@ -452,6 +452,14 @@ def test_a_kill_leaves_nothing_that_looks_whole_and_the_next_export_removes_it(
         if to.exists():
             break
     assert killed
+    if not to.exists():
+        # A process that is asked to stop removes the folder itself.
+        process = subprocess.Popen(line, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not list(tmp_path.glob(f".out.partial-*-{process.pid}")):
+            time.sleep(0.005)
+        process.terminate()
+        if process.wait() == 128 + signal.SIGTERM:
+            assert list(tmp_path.iterdir()) == []
     result = weights(command, config, *options, "--to", to)
     assert summary(result)["state"] in ("exported", "imported", "present")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
