@@ -23,7 +23,7 @@ setup: .venv/.done ## Create .venv, with .venv/bin/launcher and the trainer
 	    exit 1; fi; \
 	rm -rf .venv && $$python -m venv .venv
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@echo "Installing the trainer and its tools (1.9 GB, once)..." >&2
+	@echo "Installing the trainer and its tools (2.1 GB, once)..." >&2
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python -c docker/constraints.txt -e '.[train,dev]'
 	@.venv/bin/python -m trainer.deferred_imports
 	@touch $@

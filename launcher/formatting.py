@@ -77,3 +77,11 @@ def age(since: str | None) -> str:
 
     seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds())
     return " ".join(duration(seconds).split()[:2])
+
+
+def size(count: int) -> str:
+    """Format a number of bytes: 1234567 -> "1.23 MB"."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= 0.9995 * scale:
+            return f"{count / scale:.3g} {unit}" if count < 999.5 * scale else f"{count / scale:,.0f} {unit}"
+    return f"{count} B"

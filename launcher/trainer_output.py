@@ -6,6 +6,7 @@ the standard library and json_object, because the supervisor of a local run uses
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +20,12 @@ EARLIER_CONFIGS_FILE = "earlier-configs.jsonl"
 """The configs of a run that `--continue` replaced, each with the time `until` which it applied."""
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
+_SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")
+EVALUATIONS_FILE = "evaluations.jsonl"
+"""The results of a run's checkpoints on tasks, a line for each (trainer/evaluate.py)."""
+TEXT_PREFIX, GENERATED_PREFIX = "SLIPWAY_TEXT ", "SLIPWAY_GENERATED "
+EVALUATION_PREFIX, EVALUATION_PROGRESS_PREFIX = "SLIPWAY_EVALUATION ", "SLIPWAY_EVALUATION_PROGRESS "
+"""The text before a line of trainer.generate (a piece of text, the numbers) and of trainer.evaluate in its output."""
 TRY_AGAIN = 75
 """The exit code of a trainer that could not start Ray because the machine is busy."""
 
@@ -194,6 +201,13 @@ def metrics_in_log(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def events_in_log(lines: Iterable[str]) -> Iterator[Event]:
     """Yield the events that a log contains."""
     return iter(events_of(_after(EVENT_PREFIX, lines)))
+
+
+def saved_in_log(lines: Iterable[str]) -> Iterator[int]:
+    """Yield the steps, counted from 0, after which the trainer began to write a checkpoint (trainer/run_log.py)."""
+    for line in lines:
+        if found := _SAVED.search(line):
+            yield int(found[1]) - 1
 
 
 def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -70,13 +70,16 @@ SMOKE = frozenset(
     {
         # Under Ray: killed, resumed, equal bit for bit. Without Ray: stopped, resumed, equal.
         "tests/trainer/test_training.py::test_a_killed_worker_does_not_change_the_numbers",
+        "tests/trainer/test_training.py::test_a_trained_model_generates_text",
         "tests/trainer/test_without_ray.py::test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint",
+        "tests/trainer/test_without_ray.py::test_a_checkpoint_is_listed_exported_and_imported",
         "tests/cli/test_forecast.py::test_a_real_forecast",
         "tests/cluster/test_submit.py::test_a_submit_makes_one_object_with_all_that_it_needs",
         "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",
         "tests/cluster/test_rights.py::test_a_member_does_all_that_a_run_needs",
         "tests/cluster/test_explain.py::test_text_has_a_headline_evidence_and_suggestions",
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_resume[running]",
+        "tests/cluster/test_inference.py::test_a_job_in_the_storage_generates_the_text",
         "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",
         "tests/docs/test_local_pages.py::test_the_first_screen_shows_the_two_commands",
         "tests/docs/test_local_pages.py::test_make_test_is_this_very_suite",

@@ -29,6 +29,8 @@ EARLIER_FILE = "earlier-configs.jsonl"
 
 _WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
 """MaxText's keys for the checkpoint of another run to start from."""
+_LAST = "last"
+"""The step in the path of weights that follow from `from: RUN` (launcher/config/weights.py)."""
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
@@ -259,10 +261,9 @@ def check(config: RunConfig) -> dict[str, Any]:
 
 def saved_steps(config: RunConfig) -> int:
     """Return the number of steps that the last whole checkpoint contains; 0 if there is none."""
-    folder = config.folder / "checkpoints"
-    if config.train.get("enable_checkpointing") is False or not folder.is_dir():
+    if config.train.get("enable_checkpointing") is False:
         return 0
-    return max((int(path.name) + 1 for path in folder.iterdir() if path.name.isdigit()), default=0)
+    return max((step + 1 for step in _steps(config.folder / "checkpoints")), default=0)
 
 
 def _check_weights(config: RunConfig) -> None:
@@ -272,10 +273,50 @@ def _check_weights(config: RunConfig) -> None:
     for key in _WEIGHT_PATHS:
         path = config.train.get(key)
         if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
+            if config.tree.get("from"):
+                if Path(path).parent.name == _LAST:  # _weights has found the step
+                    continue
+                raise ConfigError(f"from: {config.tree['from']}: {path} does not exist.{_steps_beside(Path(path))}")
             raise ConfigError(
                 f"train.{key}: {path} does not exist; set the items folder of a checkpoint "
                 "(.../NAME/checkpoints/STEP/items)."
             )
+
+
+def _weights(config: RunConfig, path: str) -> str:
+    """Return the path of the weights that the run starts from, with the step of a run that `from` names without one.
+
+    All hosts must read the same step, so only the last step of a run that has reached it is one. Raises ConfigError.
+    """
+    items = Path(path)
+    if items.parent.name != _LAST or saved_steps(config):  # a run with a checkpoint no longer reads them
+        return path
+    folder, source = items.parents[1], config.tree["from"]
+    steps = _steps(folder)
+    if not steps:
+        raise ConfigError(f"from: the run {source} has no checkpoint in {folder}.")
+    kept: Any = {}
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads((folder.parent / "run.json").read_text(encoding="utf-8"))
+    train = kept.get("train") if isinstance(kept, dict) else None
+    wanted = train.get("steps") if isinstance(train, dict) else None
+    if not isinstance(wanted, int) or steps[-1] + 1 < wanted:
+        known = f"{steps[-1] + 1} of its {wanted} steps" if isinstance(wanted, int) else "an unknown number of steps"
+        raise ConfigError(
+            f"from: the last checkpoint of the run {source} has {known}; to start from it, set from: "
+            f"{source}@{steps[-1]}."
+        )
+    return str(folder / str(steps[-1]) / items.name)
+
+
+def _steps(folder: Path) -> list[int]:
+    """Return the numbers of the whole checkpoints in a folder, in order."""
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+
+
+def _steps_beside(items: Path) -> str:
+    steps = _steps(items.parents[1])
+    return f" Its checkpoints are: {', '.join(map(str, steps[-10:]))}." if steps else ""
 
 
 def maxtext_argv(config: RunConfig) -> list[str]:
@@ -339,6 +380,8 @@ def _derived(config: RunConfig) -> dict[str, Any]:
         raise ConfigError(f"train.{clash[0]} is set by Slipway from the run's other values; remove it from train.")
     keys = {**_DEFAULTS, **user, **owned}
     keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
+    if config.tree.get("from"):
+        keys["load_parameters_path"] = _weights(config, str(keys.get("load_parameters_path") or ""))
     if config.corpus is not None:
         keys = {**_TEXT_DEFAULTS, **keys}
         keys.update(_evaluation(config, keys))

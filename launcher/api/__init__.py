@@ -37,6 +37,7 @@ from launcher.api.gke import (
     plan_cluster,
 )
 from launcher.api.images import build_image, image_commands, plan_image
+from launcher.api.inference import evaluate, evaluations, generate
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import (
@@ -60,6 +61,7 @@ from launcher.api.sweeps import (
     wait_sweep,
 )
 from launcher.api.values_files import default_files, init, presets
+from launcher.api.weights import checkpoints, export, import_weights, plan_export, plan_import
 from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
 from launcher.backends.selection import RunFilter, select
 
@@ -76,6 +78,7 @@ __all__ = [
     "cancel_sweep",
     "check",
     "check_release",
+    "checkpoints",
     "choose_alternative",
     "cluster_changes",
     "cluster_removal",
@@ -90,11 +93,16 @@ __all__ = [
     "delete_sweep",
     "diff_run",
     "doctor",
+    "evaluate",
+    "evaluations",
     "explain",
+    "export",
     "find",
     "find_sweep",
     "forecast",
+    "generate",
     "image_commands",
+    "import_weights",
     "init",
     "install",
     "list_runs",
@@ -102,7 +110,9 @@ __all__ = [
     "metrics",
     "plan",
     "plan_cluster",
+    "plan_export",
     "plan_image",
+    "plan_import",
     "plan_release",
     "plan_removal",
     "plan_sweep",

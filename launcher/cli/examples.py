@@ -31,6 +31,32 @@ _EXAMPLES = {
     "dashboard": ("launcher dashboard llama", "docs/how-to/view-metrics.md"),
     "shell": ("launcher shell llama --worker 1", "docs/how-to/run-on-a-cluster.md"),
     "doctor": ("launcher doctor", "docs/how-to/run-on-a-cluster.md"),
+    "checkpoints": (
+        "launcher checkpoints llama",
+        "launcher checkpoints gs://research-runs/llama -o json",
+        "docs/how-to/export-a-model.md",
+    ),
+    "generate": (
+        'launcher generate first "def main("',
+        "launcher generate first - --step best --temperature 0 < prompt.txt",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
+    "eval": (
+        "launcher eval first --tasks arc_easy,hellaswag --limit 100",
+        "launcher eval first second --compare",
+        "docs/how-to/generate-and-evaluate.md",
+    ),
+    "export": (
+        "launcher export first --to ./first",
+        "launcher export first --step best --dtype bfloat16 --to hf:example/first",
+        "launcher export llama --detach",
+        "docs/how-to/export-a-model.md",
+    ),
+    "import": (
+        "launcher import hf:Qwen/Qwen3-0.6B --to weights/qwen3 --set train.model_name=qwen3-0.6b",
+        "launcher import hf:meta-llama/Llama-3.1-8B --to /data/weights/llama -f models/llama3.1-8b -f team.yaml",
+        "docs/how-to/fine-tune-from-weights.md",
+    ),
     "presets": ("launcher presets v6e", "launcher presets models -o json", "docs/how-to/override-preset-values.md"),
     "init": ("launcher init --local", "launcher init --out team.yaml -n research", "docs/reference/environment.md"),
     "values": (

@@ -202,8 +202,7 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET, *, values: str =
     if status.preemptions:
         rows.append(("preempted", "once" if status.preemptions == 1 else f"{status.preemptions} times"))
     if status.step is not None:
-        checkpoints = f"{status.folder}/checkpoints"
-        if "://" in status.folder or Path(checkpoints).is_dir():
+        if checkpoints := _checkpoints(status):
             rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
     rows += [
@@ -222,12 +221,21 @@ def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str
         if status.step is None:
             return [(logs, "show its output")]
         more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
-        return [(logs, "show its output"), (report, "write a report with charts"), (more, "continue training")]
+        rows = [(logs, "show its output"), (report, "write a report with charts"), (more, "continue training")]
+        if _checkpoints(status):
+            rows.insert(2, (f'launcher generate {run} "The"', "generate text with its model"))
+        return rows
     if status.state is State.CANCELLED:
         return [(submit, "resume it")]
     if status.step is None:
         return [(logs, "show its output"), (submit, "start it again; add --continue if the values have changed")]
     return [(logs, "show its output"), (submit, "resume it")]
+
+
+def _checkpoints(status: RunStatus) -> str:
+    """Return the folder of the run's checkpoints; "" if it has none."""
+    folder = f"{status.folder}/checkpoints"
+    return folder if "://" in status.folder or Path(folder).is_dir() else ""
 
 
 def _took(status: RunStatus) -> str:

@@ -30,6 +30,13 @@ GROUPS = {
         "shell": "Open a shell in the pod of a host of a run, or run a command there.",
         "doctor": "Check whether this machine and the cluster can start runs.",
     },
+    "Use": {
+        "checkpoints": "List the checkpoints of a run, with their held-out losses.",
+        "export": "Export a checkpoint as a model in Hugging Face format.",
+        "import": "Import a model in Hugging Face format as weights to start from.",
+        "generate": "Generate text with a checkpoint of a run.",
+        "eval": "Evaluate checkpoints of runs on tasks of lm-eval.",
+    },
     "Values": {
         "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
         "init": "Write a values file for this machine or for your namespace.",
@@ -73,6 +80,9 @@ _OTHER_NAMES = {
     **dict.fromkeys(("build", "push"), "launcher image build"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
     **dict.fromkeys(("exec", "ssh"), "launcher shell"),
+    **dict.fromkeys(("convert", "push-to-hub", "upload"), "launcher export, or launcher import"),
+    **dict.fromkeys(("sample", "complete", "infer", "predict", "inference"), "launcher generate"),
+    **dict.fromkeys(("evaluate", "benchmark", "lm-eval"), "launcher eval"),
 }
 """What to use instead of a word that other tools have as a command."""
 

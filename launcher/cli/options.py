@@ -202,6 +202,13 @@ def run_argument(command: _Command) -> _Command:
     return click.argument("name", metavar="NAME", shell_complete=_run_names)(command)
 
 
+def step_option(command: _Command) -> _Command:
+    """Add `--step`, which selects a checkpoint of a run."""
+    return click.option(
+        "--step", type=Step(), metavar="STEP", help='The checkpoint: its number, "best" or "last" (default: last).'
+    )(command)
+
+
 def run_names_argument(command: _Command) -> _Command:
     return click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_run_names)(command)
 
@@ -252,6 +259,20 @@ def _run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     asked.start()
     asked.join(_COMPLETION_SECONDS)
     return [name for name in dict.fromkeys(tuple(names)) if name.startswith(incomplete)]
+
+
+class Step(click.ParamType[str]):
+    """A checkpoint: a number, "best" or "last"."""
+
+    name = "step"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text in ("best", "last"):
+            return text
+        if not (text.isascii() and text.isdecimal()):
+            self.fail(f'"{text}" is not a step; give a number, last or best.', param, ctx)
+        return str(int(text))
 
 
 class WholeNumber(click.IntRange):

@@ -68,6 +68,12 @@ def emit_exactly(text: str) -> None:
     sys.stdout.flush()
 
 
+def emit_piece(text: str) -> None:
+    """Print a part of a text at once. On a terminal, control characters are replaced: the text is a model's."""
+    sys.stdout.write(neutral(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
 def emit_log_line(line: str, *, flush: bool) -> None:
     """Print a line of a log: unchanged to a file or a pipe, as kubectl does; on a terminal, with only its colours."""
     if sys.stdout.isatty():

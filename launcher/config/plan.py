@@ -16,6 +16,7 @@ from launcher.config.kinds import RunKind
 from launcher.config.secrets import hide
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, dotted, set_value, with_defaults
+from launcher.config.weights import with_weights
 from launcher.errors import LauncherError
 
 
@@ -45,8 +46,8 @@ class LaunchPlan:
     """The run to launch; the same for every verb and every kind of run.
 
     `config` is the run config, plain JSON data that the trainer reads: the effective values with their keys
-    unchanged (run, team, queue, slice, storage, data, worker, train), without `common` and `global`, and
-    `accelerator`, the table's data about the slice:
+    unchanged (run, team, queue, slice, storage, data, worker, from, train), without `common` and `global`; with
+    `from`, train.load_parameters_path, which follows from it; and `accelerator`, the table's data about the slice:
 
         name, kind ("tpu", "gpu", "cpu"), label, rayAcceleratorType, hbmGiB (GiB per chip), peakTflops (dense bf16
         TFLOP/s per chip, 0 if unknown), machineType, topology ("" except for TPUs), chipsPerHost, and, per slice,
@@ -153,6 +154,7 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
     slice_ = accelerators.resolve(tree["slice"], table)
     row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
     config = {key: value for key, value in tree.items() if key not in ("common", "global")}
+    config["train"] = with_weights(tree, tree["storage"]["mountPath"])
     config["accelerator"] = {
         "name": slice_.accelerator,
         **row,

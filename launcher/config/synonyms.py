@@ -36,7 +36,7 @@ _NAMES = {
     "train.checkpoint_period": "save_steps save_every save_interval save_freq ckpt_every checkpoint_every "
     "checkpoint_interval checkpoint_steps",
     "train.max_num_checkpoints_to_keep": "save_total_limit keep_checkpoints max_to_keep",
-    "train.load_parameters_path": "pretrained init_from load_checkpoint checkpoint_path model_path weights",
+    "from": "pretrained init_from load_checkpoint checkpoint_path model_path weights",
     "train.eval_interval": "eval_every eval_freq val_check_interval evaluation_interval",
     "train.log_period": "logging_steps log_every log_interval log_freq",
     # The model.

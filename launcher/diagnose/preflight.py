@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import paths
+from launcher.backends.kubernetes import reader, run_object
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
+from launcher.config.checks import weights_rules
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.values.tree import Origin, Values
+from launcher.config.weights import Source
 from launcher.diagnose.explain import rules_impossible, rules_not_queued
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, Forbidden, Kind
+from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
 from launcher.k8s.kueue.flavor_fit import Fit
 from launcher.k8s.kueue.workloads import Workload
 
@@ -45,7 +48,11 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
     """Return the problems of submitting the plan's object to this cluster. Hidden objects (RBAC) are not a problem."""
     situation = _before(obj, cluster)
-    found = [*_missing(plan, objects.namespace(obj), cluster), *_too_many_pod_sets(plan, obj, cluster)]
+    found = [
+        *_missing(plan, objects.namespace(obj), cluster),
+        *_too_many_pod_sets(plan, obj, cluster),
+        *_weights(plan, cluster),
+    ]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
         text = (
             f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait for its chips in "
@@ -162,6 +169,31 @@ def _too_many_pod_sets(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapsh
             f"accepts at most {limit}.",
             ("Use fewer slices, or slice.placement: exclusive. Kueue 0.18 accepts 10 pod sets, and 0.19 accepts 18.",),
         )
+
+
+def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
+    """Compare the run with the run whose weights it starts from, if the cluster still has the object of that run."""
+    given, config = plan.config.get("from") or "", plan.config
+    source = Source.parse(given)
+    if not source.name or config["run"]["command"]:
+        return
+    try:
+        run = reader.find(cluster.cluster, source.name)
+    except ClusterError:
+        return
+    if run is None or not run.config:  # its checkpoints may still be in the storage
+        return
+    theirs, ours = (
+        run_object.folder_of({"run": {"name": source.name}, "storage": each.get("storage")})
+        for each in (run.config, config)
+    )
+    if theirs != ours:
+        text = f"from: the checkpoints of the run {source.name} are in {theirs}, and this run searches them in {ours}."
+        yield _problem(plan.values, "weights", ERROR, "from", text, ("Use the storage of that run.",))
+    elif found := weights_rules.differences(run.config.get("train") or {}, config["train"]):
+        key, text = weights_rules.sentence(given, found)
+        pointed = f"train.{key}" if _origin(plan.values, ("train", key)) else "from"
+        yield _problem(plan.values, "weights", ERROR, pointed, text)
 
 
 def _exists(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:

@@ -13,7 +13,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import formatting
-from launcher.backends.local.supervisor import trainer_env
+from launcher.backends.local import child
 from launcher.errors import LauncherError
 from launcher.forecast import machine, program
 from launcher.forecast.program import Program
@@ -32,13 +31,6 @@ TIMEOUT_SECONDS = 30 * 60.0
 _POLL_SECONDS = 0.25
 _GIB = 1 << 30
 _LAST_BYTES = 64 << 10
-
-# Before the child starts the compile, it asks the kernel to kill it when this process dies (prctl PR_SET_PDEATHSIG,
-# Linux). A preexec_fn is not safe here, because a thread draws the progress line.
-_DIES_WITH_US = (
-    *(sys.executable, "-ISc"),
-    "import ctypes, os, sys; getattr(ctypes.CDLL(None), 'prctl', print)(1, 9); os.execv(sys.argv[1], sys.argv[1:])",
-)
 
 
 class CompileFailed(LauncherError):
@@ -67,8 +59,7 @@ class Limits:
 
 
 def command(config: Path, out: Path) -> list[str]:
-    # -P: a folder named trainer in the current folder must not shadow ours.
-    return [sys.executable, "-P", "-m", "trainer.aot", str(config), str(out)]
+    return child.module("trainer.aot", str(config), str(out))
 
 
 def compile_(
@@ -93,22 +84,14 @@ def compile_(
         config.write_text(json.dumps(tree), encoding="utf-8")
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stream:
-            process = subprocess.Popen(
-                [*_DIES_WITH_US, *argv(config, out), *(["--finish"] if limits.finish else [])],
-                cwd=folder,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stream,
-                start_new_session=True,
-            )
+            # The run's variables for the compiler are in its config (worker.env).
+            words = [*argv(config, out), *(["--finish"] if limits.finish else [])]
             try:
-                reported = _watch(process, stream.fileno(), limits, phase)
+                with child.running(words, cwd=folder, stderr=stream) as process:
+                    reported = _watch(process, stream.fileno(), limits, phase)
             except BaseException:
                 log.unlink(missing_ok=True)
                 raise
-            finally:
-                _end(process)
         if process.returncode == 0:
             try:
                 found = program.read(json.loads(out.read_bytes()))
@@ -117,11 +100,6 @@ def compile_(
             log.unlink(missing_ok=True)
             return found
         raise _failed(process.returncode, reported, log)
-
-
-def _environment() -> dict[str, str]:
-    """Return the child's environment. The run's variables for the compiler are in its config (worker.env)."""
-    return {**os.environ, **trainer_env(), "PYTHONUNBUFFERED": "1"}
 
 
 def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Callable[[str], None]) -> dict[str, Any]:
@@ -168,15 +146,6 @@ def _parse_line(line: bytes, phase: Callable[[str], None]) -> dict[str, Any]:
     if isinstance(entry, dict) and isinstance(entry.get("phase"), str):
         phase(entry["phase"])
     return entry if isinstance(entry, dict) and "error" in entry else {}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the child's whole process group. Do nothing if it has ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def _failed(code: int, reported: dict[str, Any], log: Path) -> CompileFailed:

@@ -55,7 +55,7 @@ def build(
 
     title = ", ".join(run.label for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return Report(
-        page(runs, title, left_out), output.default_name(names, runs), [summary.values(run) for run in runs], left_out
+        page(runs, title, left_out), output.default_name(names, runs), [summary.as_json(run) for run in runs], left_out
     )
 
 

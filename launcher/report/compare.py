@@ -9,6 +9,8 @@ from typing import Any
 
 from launcher.config.secrets import hide
 from launcher.config.values.tree import KeyPath, dotted
+from launcher.report import evaluations
+from launcher.report.evaluations import Evaluation
 from launcher.report.model import RunData
 
 NOT_SET = "(not set)"
@@ -45,6 +47,42 @@ def differences(runs: Sequence[RunData]) -> list[Difference]:
 
 History = list[tuple[str, int | None]]
 """The values of a key in their order, each with the step at which the next one replaced it, if that is known."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of a task. `values` are those of each run, as text, and `best` the runs with the best value."""
+
+    task: str
+    metric: str
+    values: Sequence[str]
+    best: frozenset[int] = frozenset()
+
+
+def scores(runs: Sequence[RunData]) -> list[Score]:
+    """Return each metric of each task that a run was evaluated on, of its last checkpoint that was evaluated."""
+    results = [evaluations.latest(run.evaluations) for run in runs]
+    found = []
+    for task in dict.fromkeys(task for each in results for task in each):
+        ones = [each.get(task) for each in results]
+        for metric in dict.fromkeys(metric for one in ones if one is not None for metric in one.metrics):
+            numbers = {
+                number: one.metrics[metric]
+                for number, one in enumerate(ones)
+                if one is not None and metric in one.metrics
+            }
+            best = (max if all(one.better(metric) for one in ones if one is not None) else min)(numbers.values())
+            several = len(set(numbers.values())) > 1
+            texts = ["-" if one is None else _with_step(one, metric) for one in ones]
+            found.append(
+                Score(task, metric, texts, frozenset(each for each in numbers if several and numbers[each] == best))
+            )
+    return found
+
+
+def _with_step(one: Evaluation, metric: str) -> str:
+    text = one.text(metric)
+    return text if one.step is None or text == "-" else f"{text} (checkpoint {one.step})"
 
 
 def _histories(run: RunData) -> dict[KeyPath, History]:

@@ -20,12 +20,14 @@ from launcher.errors import LauncherError
 from launcher.json_object import load_json
 from launcher.report import metrics as report_metrics
 from launcher.report import timeline
+from launcher.report.evaluations import Evaluation, parse_all
 from launcher.report.metrics import time_of
 from launcher.report.model import EVAL_LOSS, EarlierConfig, Metrics, Phase, RunData
 from launcher.report.storage import read_bucket, read_folder
 from launcher.report.timeline import ChipsHeld
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
+    EVALUATIONS_FILE,
     EVENTS_FILE,
     METRICS_FILE,
     Event,
@@ -34,7 +36,7 @@ from launcher.trainer_output import (
     state_after,
 )
 
-FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE, ORIGINS)
+FILES = (RECORD, CONFIG, METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE, EVALUATIONS_FILE, ORIGINS)
 _NO_EVENTS = "There is no events.jsonl: its start and its restarts are derived from its steps."
 _NO_ORIGINS = "The origins of its values were not recorded: it was submitted with an older version of Slipway."
 _NO_METRICS = "It has no metrics.jsonl: no step is done yet."
@@ -109,6 +111,7 @@ def of_local(status: RunStatus) -> RunData:
         marks=timeline.marks_of(events),
         config=config,
         earlier=earlier_of(files, events),
+        evaluations=evaluations_of(files),
         origins=_origins(files.get(ORIGINS), str(found.path)),
         missing=missing,
     )
@@ -175,6 +178,7 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
         marks=timeline.marks_of(events),
         config=config,
         earlier=earlier_of(files, events),
+        evaluations=evaluations_of(files),
         origins=_origins(files.get(ORIGINS), where),
         missing=missing,
     )
@@ -183,6 +187,11 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
 def earlier_of(files: Mapping[str, bytes], events: Sequence[Event]) -> list[EarlierConfig]:
     """Return the configs that the run had before, from its folder."""
     return timeline.earlier_configs(report_metrics.lines(files.get(EARLIER_CONFIGS_FILE, b""))[0], events)
+
+
+def evaluations_of(files: Mapping[str, bytes]) -> list[Evaluation]:
+    """Return the results of the run's checkpoints on tasks, from its folder. Invalid lines are left out."""
+    return parse_all(report_metrics.lines(files.get(EVALUATIONS_FILE, b""))[0])[0]
 
 
 def training(events: Sequence[Event], metrics: Metrics, begin: float | None) -> list[timeline.PhaseChange]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from launcher.report.evaluations import Evaluation
+
 Numbers = NDArray[np.float64]
 
 
@@ -166,6 +168,7 @@ class RunData:
     marks: Sequence[Mark] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     earlier: Sequence[EarlierConfig] = ()
+    evaluations: Sequence[Evaluation] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
 

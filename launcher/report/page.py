@@ -50,6 +50,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
         differences=found if len(compared) > 1 or found else None,
         compared=compared,
         unknown_configs=[run.label for run in runs if not run.config],
+        scores=compare.scores(runs),
         charts=drawn,
         phases=[phase for phase in Phase if any(span.phase is phase for run in runs for span in run.spans)],
         times=[_times(run) for run in runs],

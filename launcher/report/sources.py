@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,12 @@ from launcher.k8s.target import Target
 from launcher.report import folders, kube, timeline
 from launcher.report import metrics as report_metrics
 from launcher.report.metrics import time_of
-from launcher.report.model import EarlierConfig, Phase, RunData
-from launcher.report.storage import is_url, read_bucket
+from launcher.report.model import Phase, RunData
+from launcher.report.storage import BUCKET_FOLDER, is_path, is_url, read_bucket
 from launcher.report.timeline import ChipsHeld, PhaseChange
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
+    EVALUATIONS_FILE,
     EVENTS_FILE,
     METRICS_FILE,
     Event,
@@ -35,9 +35,6 @@ from launcher.trainer_output import (
 
 _TOGETHER = 8
 _NO_ORIGINS = "The origins of its values are known only to the user who submitted it, not to the cluster."
-# The folder of a run comes from its object, which others wrote. fsspec would open any URL: of a file of this machine,
-# of a server in its network, or of several protocols in a chain (gs://x::http://y).
-_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _EVENTS_GONE = "Its Events could not be read, so only its last admission and eviction are known"
 
 
@@ -76,7 +73,7 @@ def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple
 
     if is_url(name):
         return [(name, lambda: folders.of_url(name))]
-    if _is_path(name):
+    if is_path(name):
         return [(name, lambda: folders.of_folder(Path(name)))]
     try:
         backend, run = lookup.resolve(name, target)
@@ -93,13 +90,6 @@ def _reader(backend: Backend, status: RunStatus, say: Callable[[str], None], *, 
     if not status.in_cluster:
         return lambda: folders.of_local(status)
     return lambda: _of_cluster(backend, status if whole else backend.status(status.name) or status, say)
-
-
-def _is_path(name: str) -> bool:
-    """Return whether an argument is a folder: it has a slash (except run/NAME and sweep/NAME), a dot or a tilde."""
-    if name.startswith(("run/", "sweep/")):
-        return False
-    return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
 
 
 def _labelled(runs: Sequence[RunData]) -> list[RunData]:
@@ -119,7 +109,7 @@ def _labelled(runs: Sequence[RunData]) -> list[RunData]:
 def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None]) -> RunData:
     """Read a run of a cluster: from its folder in a bucket if that is readable, else from its log; and its objects."""
     now = time.time()
-    source, missing, entries, events, damaged, earlier = _trainers(backend, status, say)
+    source, missing, entries, events, damaged, files = _trainers(backend, status, say)
     metrics = report_metrics.metrics(entries, damaged=damaged)
     end = time_of(status.ended) or now
     config, held, changes, marks, more = _objects(backend, status, end)
@@ -147,7 +137,8 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         spans=timeline.spans(submitted, held, history or changes, end),
         marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),
         config=config,
-        earlier=earlier,
+        earlier=folders.earlier_of(files, events),
+        evaluations=folders.evaluations_of(files),
         missing=[
             *missing,
             *more,
@@ -158,14 +149,14 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
 
 def _trainers(
     backend: Backend, status: RunStatus, say: Callable[[str], None]
-) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int, list[EarlierConfig]]:
+) -> tuple[str, list[str], list[dict[str, Any]], list[Event], int, Mapping[str, bytes]]:
     """Return the trainer's data: its source, what is missing, lines of metrics and events, number of invalid lines, and
-    earlier configs, which a log does not have."""
+    the files of its folder, which a log does not replace."""
 
     missing: list[str] = []
-    if _BUCKET.fullmatch(status.folder):
+    if BUCKET_FOLDER.fullmatch(status.folder):
         try:
-            files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE, EARLIER_CONFIGS_FILE))
+            files = read_bucket(status.folder, (METRICS_FILE, EVENTS_FILE, EVALUATIONS_FILE, EARLIER_CONFIGS_FILE))
         except LauncherError as error:
             missing.append(f"{error.message} Read from its log instead. {error.hint}".strip())
             say(f"{status.name}: {missing[-1]}")
@@ -174,7 +165,7 @@ def _trainers(
             events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
             if not files:
                 missing.append(f"{status.folder} has no {METRICS_FILE} yet.")
-            return f"Its folder {status.folder}.", missing, entries, events, damaged, folders.earlier_of(files, events)
+            return f"Its folder {status.folder}.", missing, entries, events, damaged, files
     elif status.folder.startswith("pvc://"):
         missing.append(f"Its folder {status.folder} is a claim that only pods can mount, so the data is from its log.")
     entries, events = [], []
@@ -189,7 +180,7 @@ def _trainers(
         missing.append(
             "Its log does not begin at its first step: the logs of the pods of an earlier start no longer exist."
         )
-    return "Its log.", missing, entries, events, 0, []
+    return "Its log.", missing, entries, events, 0, {}
 
 
 def _objects(

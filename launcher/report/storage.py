@@ -14,12 +14,28 @@ from launcher import distribution
 from launcher.errors import LauncherError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# The folder of a run comes from its object, which others wrote. fsspec would open any URL: of a file of this machine,
+# of a server in its network, or of several protocols in a chain (gs://x::http://y).
+BUCKET_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATIENCE = 15
 """Timeout in seconds for a bucket that does not answer. gcsfs itself retries six times, for a minute."""
+
+_MAY = {
+    "read": ("read", "storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer)"),
+    "written": ("write", "storage.objects.create and storage.objects.list on the bucket (roles/storage.objectUser)"),
+}
+"""The verb, and the permissions that it needs."""
 
 
 def is_url(text: str) -> bool:
     return _URL.match(text) is not None
+
+
+def is_path(name: str) -> bool:
+    """Return whether an argument is a folder: it has a slash (except run/NAME and sweep/NAME), a dot or a tilde."""
+    if name.startswith(("run/", "sweep/")):
+        return False
+    return "/" in name or name.startswith(("~", ".")) or Path(name).is_absolute()
 
 
 def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
@@ -36,24 +52,18 @@ def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Return the same for a folder in a bucket. Raises LauncherError with the reason if it cannot be read.
+    """Return the same for a folder in a bucket; a name can be a path below it.
 
+    Raises LauncherError with the reason if the bucket cannot be read.
     The last name is requested alone, so it should be a small file. After its answer, also if it does not exist, the
     other files have no timeout.
     """
-    try:
-        import fsspec  # type: ignore[import-untyped]  # it ships no types
-    except ImportError as error:
-        raise LauncherError(
-            f"{url} cannot be read: fsspec is not installed in this Python.",
-            f"Install it next to the launcher: {distribution.install('report')}",
-        ) from error
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
+    open_folder = _opener(url)
 
     def asked(some: Sequence[str]) -> Mapping[str, Any]:
-        system, path = fsspec.core.url_to_fs(url.rstrip("/"))
-        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in some], on_error="return")
-        return answers
+        system, path = open_folder()
+        answers: Mapping[str, Any] = system.cat([f"{path}/{name}" for name in some], on_error="return") if some else {}
+        return {key.removeprefix(path).strip("/"): answer for key, answer in answers.items()}
 
     try:
         answers = {**_answered(url, lambda: asked(names[-1:])), **asked(names[:-1])}
@@ -64,13 +74,78 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
     found = {}
     for key, answer in answers.items():
         if isinstance(answer, bytes):
-            found[key.rpartition("/")[2]] = answer
+            found[key] = answer
         elif not isinstance(answer, FileNotFoundError):
             raise _refusal(url, answer) from answer
     return found
 
 
-def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+def list_bucket(url: str) -> dict[str, int]:
+    """Return the sizes of all files below a folder in a bucket, by their paths relative to it; {} if there are none.
+
+    Raises LauncherError with the reason if the bucket cannot be read. There is no timeout: call `read_bucket` before.
+    """
+    open_folder = _opener(url)
+    try:
+        system, path = open_folder()
+        system.invalidate_cache()  # another process may have written since an earlier call
+        found: Mapping[str, Any] = system.find(path, detail=True)
+    except FileNotFoundError:
+        return {}
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error) from error
+    return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
+
+
+def write_bucket(url: str, folder: Path, names: Sequence[str], say: Callable[[str], None] = lambda _: None) -> None:
+    """Upload the files with those names in a folder, in this order, to a new folder in a bucket.
+
+    `say` is called with a sentence after each. Raises LauncherError if the folder in the bucket exists, or cannot be
+    written. After an error, or if this process is killed, the last file is missing there.
+    """
+    open_folder = _opener(url, "written")
+    try:
+        _answered(url, lambda: {"": open_folder()[0].exists(open_folder()[1])}, "written")
+        system, path = open_folder()
+        system.invalidate_cache()
+        _refuse_existing(url, [key.removeprefix(path).strip("/") for key in system.find(path)], names[-1])
+        for number, name in enumerate(names, start=1):
+            system.put_file(str(folder / name), f"{path}/{name}")
+            say(f"Uploaded {name} ({number} of {len(names)}).")
+    except LauncherError:
+        raise
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error, "written") from error
+
+
+def _refuse_existing(url: str, found: Sequence[str], last: str) -> None:
+    if files := [name for name in found if name]:
+        cut = "" if last in files else f" but no {last}, so an upload may have been interrupted"
+        raise LauncherError(
+            f"{url} already exists, with {len(files)} file{'s' * (len(files) > 1)}{cut}.",
+            f"Choose another folder, or remove this one: gcloud storage rm -r {url}",
+        )
+
+
+def _opener(url: str, done: str = "read") -> Callable[[], tuple[Any, str]]:
+    """Return a function that returns fsspec's file system for the URL, and the path in it."""
+    try:
+        import fsspec  # type: ignore[import-untyped]  # it ships no types
+    except ImportError as error:
+        raise LauncherError(
+            f"{url} cannot be {done}: fsspec is not installed in this Python.",
+            f"Install it next to the launcher: {distribution.install('report')}",
+        ) from error
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it prints the traceback of an error that is reported below
+
+    def opened() -> tuple[Any, str]:
+        system, path = fsspec.core.url_to_fs(url.rstrip("/"))
+        return system, str(path)
+
+    return opened
+
+
+def _answered(url: str, ask: Callable[[], Mapping[str, Any]], done: str = "read") -> Mapping[str, Any]:
     """Return or raise the result of `ask`. Raises LauncherError after the timeout."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -86,7 +161,7 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
         answer = answers.get(timeout=_PATIENCE)
     except queue.Empty:
         raise LauncherError(
-            f"{url} cannot be read: its storage did not answer within {_PATIENCE} s.",
+            f"{url} cannot be {done}: its storage did not answer within {_PATIENCE} s.",
             "Check the network and the proxy of this machine. A local copy of the run's folder works too: ./FOLDER.",
         ) from None
     if isinstance(answer, Exception):
@@ -97,32 +172,31 @@ def _answered(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, An
     return answer
 
 
-def _refusal(url: str, error: BaseException) -> LauncherError:
+def _refusal(url: str, error: BaseException, done: str = "read") -> LauncherError:
     says = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, ImportError):
         scheme = url.partition("://")[0]
         library = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "abfs": "adlfs", "az": "adlfs"}.get(scheme, "")
         if library == "gcsfs":
             return LauncherError(
-                f"{url} cannot be read: gcsfs is not installed in this Python.",
+                f"{url} cannot be {done}: gcsfs is not installed in this Python.",
                 f"Install it next to the launcher: {distribution.install('report')}",
             )
         how = f"pip install {library}" if library else says
-        return LauncherError(f"{url} cannot be read: no library for {scheme}:// is installed in this Python.", how)
+        return LauncherError(f"{url} cannot be {done}: no library for {scheme}:// is installed in this Python.", how)
     if isinstance(error, ValueError) and "rotocol not known" in says:
-        return LauncherError(f"{url} is not the URL of a bucket that can be read; use a gs:// or s3:// URL.")
+        return LauncherError(f"{url} is not the URL of a bucket that can be {done}; use a gs:// or s3:// URL.")
     code = getattr(error, "code", None) or getattr(error, "status", None)
     text = says.lower()
     denied = isinstance(error, PermissionError) or str(code) in ("401", "403")
     if denied or any(word in text for word in ("forbidden", "access denied", "does not have", "anonymous caller")):
         return LauncherError(
-            f"You may not read {url}: {says.rstrip('.')}.",
-            "You need storage.objects.get and storage.objects.list on the bucket (roles/storage.objectViewer), and a "
-            "login: gcloud auth application-default login."
+            f"You may not {_MAY[done][0]} {url}: {says.rstrip('.')}.",
+            f"You need {_MAY[done][1]}, and a login: gcloud auth application-default login."
             if url.startswith(("gs:", "gcs:"))
-            else "You need permission to read and list the objects of the bucket.",
+            else f"You need permission to {_MAY[done][0]} and list the objects of the bucket.",
         )
     if "credential" in text or "reauth" in text:
         hint = "gcloud auth application-default login" if url.startswith(("gs:", "gcs:")) else ""
-        return LauncherError(f"{url} cannot be read because you are not logged in: {says.rstrip('.')}.", hint)
-    return LauncherError(f"{url} cannot be read: {type(error).__name__}: {says.rstrip('.')}.")
+        return LauncherError(f"{url} cannot be {done} because you are not logged in: {says.rstrip('.')}.", hint)
+    return LauncherError(f"{url} cannot be {done}: {type(error).__name__}: {says.rstrip('.')}.")

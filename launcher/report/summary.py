@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher import formatting
 from launcher.forecast import known_forecast
+from launcher.report import evaluations
 from launcher.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
 
 
@@ -46,6 +47,11 @@ COLUMNS = (
 )
 
 
+_MOST_TASKS = 4
+"""The tasks that have a column; the page's section "Evaluations" has all of them."""
+_TASK = "task:"
+
+
 @dataclass(frozen=True)
 class Cell:
     text: str
@@ -68,6 +74,7 @@ def values(run: RunData) -> dict[str, Any]:
         "loss": metrics.of(LOSS).last,
         "loss_not_finite_at": metrics.of(LOSS).not_finite[:1],
         "eval_loss": metrics.best_eval,
+        "evaluations": list(run.evaluations),
         "tokens_per_second_per_device": metrics.of(TOKENS).median,
         "tflops_per_second_per_device": metrics.of(TFLOPS).median,
         "mfu": metrics.of(MFU).median,
@@ -89,19 +96,46 @@ def values(run: RunData) -> dict[str, Any]:
     }
 
 
+def as_json(run: RunData) -> dict[str, Any]:
+    """Return the row with plain data only."""
+    return {**values(run), "evaluations": [one.as_json() for one in run.evaluations]}
+
+
 def rows(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
     """Return a row of cells for each run, from the `values` of each."""
-    return [{column.key: _cell(column, one, data) for column in COLUMNS} for one in data]
+    tasks = _tasks(data)
+    data = [{**one, **_main_metrics(one)} for one in data]
+    return [{column.key: _cell(column, one, data) for column in (*COLUMNS, *tasks)} for one in data]
 
 
 def shown_columns(data: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns in which at least one run has a value."""
+    """Return the columns in which at least one run has a value. The columns of tasks are next to the losses."""
     needed = ("name", "state", "steps", "loss", "restarts")
-    return [column for column in COLUMNS if column.key in needed or any(one[column.key] is not None for one in data)]
+    shown = [column for column in COLUMNS if column.key in needed or any(one[column.key] is not None for one in data)]
+    after = max(number for number, column in enumerate(shown) if column.key in ("loss", "eval_loss")) + 1
+    return [*shown[:after], *_tasks(data), *shown[after:]]
+
+
+def _tasks(data: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Return a column for the main metric of each of the first tasks."""
+    found: dict[str, Column] = {}
+    for one in data:
+        for result in evaluations.latest(one["evaluations"]).values():
+            metric = next(iter(result.metrics))
+            key, better = f"{_TASK}{result.task}", "most" if result.better(metric) else "least"
+            found.setdefault(
+                key, Column(key, result.task, better, help=f"{metric} of its last checkpoint that was evaluated")
+            )
+    return list(found.values())[:_MOST_TASKS]
+
+
+def _main_metrics(one: Mapping[str, Any]) -> dict[str, Any]:
+    results = evaluations.latest(one["evaluations"]).values()
+    return {f"{_TASK}{result.task}": next(iter(result.metrics.values())) for result in results}
 
 
 def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, Any]]) -> Cell:
-    value = one[column.key]
+    value = one.get(column.key)
     if column.key == "steps":
         done, wanted = one["step"], one["steps"]
         return Cell(f"{done or 0:,}" + (f" of {wanted:,}" if wanted and wanted != done else ""))
@@ -115,7 +149,7 @@ def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, An
     if column.key == "forecast_step_seconds" and value is not None:
         measured = one["step_seconds"]
         return Cell(f"{value:.4g} s" + (f", measured {measured / value - 1:+.1%}" if measured else ""))
-    others = [other[column.key] for other in data if other[column.key] is not None]
+    others = [other[column.key] for other in data if other.get(column.key) is not None]
     best = False
     if column.better and value is not None and len(set(others)) > 1:
         best = value == (min(others) if column.better == "least" else max(others))
@@ -125,6 +159,8 @@ def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, An
 def _text(key: str, value: Any) -> str:
     if value is None:
         return "-"
+    if key.startswith(_TASK):
+        return evaluations.number(value)
     if key in ("mfu", "goodput"):
         return f"{value:.1%}"
     if key == "step_seconds":

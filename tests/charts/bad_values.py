@@ -736,6 +736,28 @@ BAD = [
         "worker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}\ntracking: {wandb: {secret: {name: wandb}}}",
         "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; remove one of them.",
     ),
+    # The weights to start from.
+    InvalidValues("from", "from: 'hf:org/model'", '"hf:org/model" is a model on Hugging Face; import it once', RUNS),
+    InvalidValues("from", "from: Llama", '"Llama" is neither a run nor a path; write RUN, RUN@STEP, or a path', RUNS),
+    InvalidValues("from", "from: base@best", '"base@best" is neither a run nor a path;', RUNS),
+    InvalidValues("from", "from: base@01", '"base@01" is neither a run nor a path;', RUNS),
+    InvalidValues(
+        "from", "from: weights/llama", '"weights/llama" is a relative path; write the path in the pods', RUNS
+    ),
+    InvalidValues("from", "from: t", '"t" is the run itself; a run that is submitted again resumes from its own', RUNS),
+    InvalidValues("from", "from: t@3", '"t@3" is the run itself; a run that is submitted again', RUNS),
+    InvalidValues(
+        "train.load_parameters_path",
+        "from: base\ntrain: {load_parameters_path: /data/base/checkpoints/9/items}",
+        "train.load_parameters_path follows from the key from, which is set; remove one of them.",
+        RUNS,
+    ),
+    InvalidValues(
+        "train.load_full_state_path",
+        "from: base\ntrain: {load_full_state_path: /data/base/checkpoints/9/items}",
+        "train.load_full_state_path and from are both set; remove one of them.",
+        RUNS,
+    ),
     # No value, or one of the wrong type.
     InvalidValues("slice", "slice: null", "missing property 'slice'"),
     InvalidValues("run", "run: []", "got array, want object"),
@@ -868,6 +890,11 @@ GOOD_VALUES = {
         "tracking: {wandb: {project: p}}\nrun: {command: [sleep]}\ndata: {corpus: ''}",
         RUNS,
     ),
+    "a run to start from": ("from: base", RUNS),
+    "a step to start from": ("from: base-2@0", RUNS),
+    "imported weights to start from": ("from: /data/weights of ours/llama/", RUNS),
+    "weights in a bucket to start from": ("from: gs://weights/llama/items", RUNS),
+    "weights of this machine to start from": ("from: weights/llama", (LOCAL,)),
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
     "a run with the groups and labels of a cluster, which it ignores": (
         "cluster: {groups: {a: {accelerator: v5e, cpu: x y}}, labels: {'a: b': c}}",

@@ -136,6 +136,29 @@ def test_the_run_config_is_the_launchers_and_is_mounted_as_a_file(helm: Path, ba
         assert item["fieldRef"]["fieldPath"] == "metadata.annotations['slipway.dev/run-config']"
 
 
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("base", "/runs/base/checkpoints/last/items"),
+        ("base@9999", "/runs/base/checkpoints/9999/items"),
+        ("base@0", "/runs/base/checkpoints/0/items"),
+        ("/data/weights/llama", "/data/weights/llama/items"),
+        ("/data/weights/llama//", "/data/weights/llama/items"),
+        ("/data/base/checkpoints/9/items/", "/data/base/checkpoints/9/items"),
+        ("gs://weights/llama/items", "gs://weights/llama/items"),
+    ],
+)
+def test_the_path_of_the_weights_follows_from_from(helm4: Path, base: Path, source: str, path: str) -> None:
+    """In the chart's run config as in the launcher's, byte for byte, and without a change of the values."""
+    keys = f"storage: {{mountPath: /runs}}\ntrain: {{steps: 30}}\nfrom: '{source}'\n"
+    obj = Renderer(helm4, base)("job-set", keys)
+    user = values.load([str(base), str(base.with_name("over.yaml"))], ["run.kind=job-set"])
+    expected = plan_launch(user, chart_defaults("run")).config
+    assert expected["train"] == {"steps": 30, "load_parameters_path": path}
+    text = pod_of(obj, head=False)["metadata"]["annotations"]["slipway.dev/run-config"]
+    assert text == json.dumps(expected, sort_keys=True, separators=(",", ":"))
+
+
 def test_a_ray_job_runs_the_trainer_and_ends_with_it(render: Renderer) -> None:
     spec = render("ray-job", "run: {maxRestarts: 2}")["spec"]
     assert spec.pop("rayClusterSpec")

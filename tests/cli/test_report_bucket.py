@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -21,6 +21,8 @@ from tests import report_runs as runs
 from tests.cli.conftest import Launcher
 
 _OBJECT = "/download/storage/v1/b/"
+_LIST = "/storage/v1/b/"
+_UPLOAD = "/upload/storage/v1/b/"
 _DENIED = (
     "me@example.com does not have storage.objects.get access to the Google Cloud Storage object. "
     "Permission 'storage.objects.get' denied on resource (or it may not exist)."
@@ -34,7 +36,11 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
-            assert path.startswith(_OBJECT), self.path
+            if path.startswith(_LIST) and status == 200:
+                name, _, key = path.removeprefix(_LIST).partition("/o")
+                self._list(name) if not key else self._respond(404, b"{}")  # no test asks for an object's metadata
+                return
+            assert path.startswith((_OBJECT, _LIST)), self.path
             name, _, key = path.removeprefix(_OBJECT).partition("/o/")
             file = folder / name / unquote(key)
             if status != 200:
@@ -43,6 +49,33 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
                 self._respond(200, file.read_bytes())
             else:
                 self._respond(404, b"Not Found")
+
+        def do_POST(self) -> None:
+            """A simple upload: metadata and content as the two parts of one body."""
+            path = urlsplit(self.path).path
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert path.startswith(_UPLOAD), self.path
+            if status != 200:
+                self._respond(status, json.dumps({"error": {"code": status, "message": _DENIED}}).encode())
+                return
+            _, metadata, content = body.split(b"--==0==\n", 2)
+            about = json.loads(metadata.partition(b"\n\n")[2])
+            file = folder / path.removeprefix(_UPLOAD).partition("/")[0] / about["name"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.partition(b"\n\n")[2].removesuffix(b"\n--==0==--"))
+            self._respond(200, json.dumps({**about, "size": str(file.stat().st_size)}).encode())
+
+        def _list(self, name: str) -> None:
+            prefix = parse_qs(urlsplit(self.path).query).get("prefix", [""])[0]
+            files = {
+                str(file.relative_to(folder / name)): file for file in (folder / name).rglob("*") if file.is_file()
+            }
+            items = [
+                {"name": key, "size": str(file.stat().st_size), "bucket": name, "updated": "2026-01-02T03:04:05Z"}
+                for key, file in sorted(files.items())
+                if key.startswith(prefix)
+            ]
+            self._respond(200, json.dumps({"kind": "storage#objects", "items": items}).encode())
 
         def _respond(self, code: int, body: bytes) -> None:
             self.send_response(code)

@@ -264,6 +264,7 @@ def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> N
     assert [re.sub(" +", " ", line) for line in summary[7:]] == [
         "next launcher logs plain show its output",
         " launcher report plain write a report with charts",
+        ' launcher generate plain "The" generate text with its model',
         f" launcher submit -f plain.yaml --name plain --set train.steps={2 * STEPS} --continue continue training",
     ]
     assert plain.checkpoints == ["0", "12", "16", "4", "8"]

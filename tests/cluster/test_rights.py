@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.charts.queues_chart import render, tree
+from tests.cli.test_report_bucket import bucket
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
@@ -113,6 +114,29 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
             succeed("delete", *name, "--yes")
             assert kind not in [run["metadata"]["name"] for run in cli.runs(admin)]
     assert (teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns) == before
+
+
+def test_a_member_exports_a_checkpoint_and_imports_weights(
+    teams: Teams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rights for runs. The bucket is readable for the pods alone."""
+    cli = LauncherCli(teams.alice, OURS, tmp_path)
+    file = cli.values("job-set", "base")
+    with bucket(tmp_path, 403) as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        for arguments in (
+            ("submit", "-f", file),
+            ("export", "base", "--step", "29"),
+            ("import", "hf:example/llama", "--to", "/data/weights", "-f", file),
+        ):
+            done = cli(*arguments, "--detach")
+            assert done.code == 0, (arguments, done.err)
+            assert "live." not in done.err and "Warning" not in done.err, done.err
+    names = {run["metadata"]["name"] for run in cli.runs(teams.plane.api)}
+    assert names >= {"base", "base-export", "base-import"}
+    bobs = LauncherCli(teams.bob, OURS, tmp_path)("export", "base", "-n", OURS)
+    assert (bobs.code, bobs.out) == (1, "")
+    assert bobs.err.startswith("Error: You (bob) may not ")
 
 
 def missing(verb: str, resource: str, group: str, user: str = "bob") -> list[str]:

@@ -111,6 +111,7 @@ def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) 
         "metrics gs://example-runs/demo/metrics.jsonl",
         f"next launcher logs demo {where} show its output",
         f" launcher report demo {where} write a report with charts",
+        f' launcher generate demo {where} "The" generate text with its model',
         " launcher submit -f FILE --name demo --set train.steps=60 --continue continue training",
     ]
 

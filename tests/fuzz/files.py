@@ -84,12 +84,23 @@ class FolderTarget(Target):
             "origins.json": {"train.steps": "values.yaml:3", "run.name": "--set 1"},
             "metrics.jsonl": [entry for kind, entry in parsed if kind == "METRICS"],
             "events.jsonl": [entry for kind, entry in parsed if kind == "EVENT"],
+            "evaluations.jsonl": [
+                {"task": task, "step": 9, "metrics": {"acc": 0.25, "acc_norm": 0.5}, "stderr": {"acc": 0.01}}
+                | {
+                    "higher_is_better": {"acc": True},
+                    "samples": 50,
+                    "limit": None,
+                    "harness": "lm-eval",
+                    "time": times["submitted"],
+                }
+                for task in ("arc_easy", "hellaswag")
+            ],
             "log.txt": ["hello", *HOSTILE["log"]],
         }
         return files if base == "bucket" else {"record.json": record, **files}
 
     def arguments(self, base: str, random: Random) -> tuple[str, ...]:
-        folder = ("report", "./home/runs/demo")
+        folder = random.choice([("report", "./home/runs/demo"), ("eval", "./home/runs/demo", "--compare")])
         if base == "bucket":
             return folder
         one = (("list",), ("list", "--sweep", "swept"), ("status", "demo"), ("status", "swept"), ("explain", "demo"))

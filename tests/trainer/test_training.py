@@ -6,15 +6,21 @@ import ipaddress
 import json
 import math
 import re
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
 import psutil
 import pytest
 
-from tests.trainer.runs import STEPS, Run, TrainingHarness, numbers, with_metrics
+from launcher.report import build
+from tests.trainer.runs import CHECKOUT, STEPS, Run, TrainingHarness, numbers, with_metrics
 from tests.trainer.scrape import get, scraped
+from trainer.inference.model import load
 
 
 def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
@@ -199,3 +205,53 @@ def open_to_others(run: Run) -> list[object]:
         and connection.pid in ours
         and not is_loopback(str(next(iter(connection.laddr))))
     ]
+
+
+# --- the trained model ---
+
+
+def _launcher(*arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", *arguments], capture_output=True, text=True, cwd=CHECKOUT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_trained_model_generates_text(undisturbed: Run) -> None:
+    """Its last checkpoint is exported once. Without a KV cache, the exported model generates the same text."""
+    arguments = ("generate", str(undisturbed.folder), "def main(", "--temperature", "0", "--max-tokens", "20")
+    first, again = (_launcher(*arguments, "-o", "json") for _ in range(2))
+    exported = undisturbed.folder / "export" / "16"
+    assert first.stderr.startswith(f"Exporting the checkpoint 16 of undisturbed to {exported}, which is done once.\n")
+    assert "Exporting" not in again.stderr
+    text = json.loads(first.stdout)["text"]
+    assert json.loads(again.stdout)["text"] == text
+    model = load(exported)
+    prompt = model.encode("def main(")
+    tokens = list(prompt)
+    for _ in range(20):
+        tokens.append(int(np.array(model.network(mx.array([tokens]))[0, -1]).argmax()))
+    assert text == model.tokenizer.decode(tokens)[len(model.tokenizer.decode(prompt)) :]
+    assert (json.loads(first.stdout)["step"], json.loads(first.stdout)["tokens"]) == (16, 20)
+
+
+def test_a_trained_model_is_better_at_a_task(undisturbed: Run, tmp_path: Path) -> None:
+    """The text of the training is likelier for its last checkpoint than for its first, and the report shows both."""
+    text = (Path(json.__file__).parent / "decoder.py").read_text()[:4000]
+    (tmp_path / "code.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    (tmp_path / "code.yaml").write_text(
+        "task: code\ndataset_path: json\ndataset_kwargs: {data_files: {test: code.jsonl}}\ntest_split: test\n"
+        "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{text}}'\n"
+        "metric_list: [{metric: bits_per_byte}]\n"
+    )
+    bits = {}
+    for step in ("0", "best"):
+        arguments = ("--tasks", "code", "--tasks-folder", str(tmp_path), "--step", step, "-o", "json")
+        ((result,),) = (
+            each["results"] for each in json.loads(_launcher("eval", str(undisturbed.folder), *arguments).stdout)
+        )
+        bits[result["step"]] = result["metrics"]["bits_per_byte"]
+    assert bits[16] < bits[0] - 0.3
+    (row,) = build([str(undisturbed.folder)]).runs
+    assert {one["step"]: one["metrics"]["bits_per_byte"] for one in row["evaluations"]} == bits

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
+from launcher import api
+from tests.cli.test_report_bucket import bucket
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, numbers, steps
 
 
@@ -88,13 +91,58 @@ def test_a_run_trains_on_maxtexts_synthetic_data_and_mfu_is_the_share_of_the_chi
 
 
 def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturbed_host: Run) -> None:
-    weights = undisturbed_host.folder / "checkpoints" / str(ONE_HOST["steps"] - 1) / "items"
+    """From the last step of another run, whose number the trainer finds."""
+    weights = undisturbed_host.folder / "checkpoints" / "last" / "items"
     config = lab.config("pretrained", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(weights))
+    config.write_text(json.dumps({**json.loads(config.read_text()), "from": "undisturbed-host"}))
     run = lab.train(config, "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     before = next(line for line in run.metrics() if "eval_loss" in line)
     trained = [line for line in undisturbed_host.metrics() if "eval_loss" in line][-1]
     assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
+
+
+def test_a_checkpoint_is_listed_exported_and_imported(
+    undisturbed_host: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the launcher, from the folder of a run. The weights return bit for bit, in the layout of a checkpoint."""
+    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path / "home"))
+    folder = undisturbed_host.folder
+    found = api.checkpoints(str(folder))
+    assert all(each.whole and each.bytes and each.saved for each in found.checkpoints)
+    last = found.checkpoints[-1]
+    trained = [line for line in undisturbed_host.metrics() if "eval_loss" in line][-1]
+    assert (last.step, last.last, last.best) == (int(ONE_HOST["steps"]) - 1, True, True)
+    assert (last.eval_loss, last.evaluated) == (trained["eval_loss"], True)
+
+    said: list[str] = []
+    to, model = "gs://models/tiny", tmp_path / "cloud" / "models" / "tiny"
+    model.parent.mkdir(parents=True)
+    with bucket(tmp_path / "cloud") as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        done = api.export(str(folder), to, step="best", say=said.append)
+    assert (done.step, done.to, done.state) == (last.step, to, "exported")
+    assert said[-1].startswith("Uploaded config.json (")
+    record = json.loads((model / "slipway.json").read_text())
+    assert (record["run"], record["step"], record["dtype"]) == (folder.name, last.step, "float32")
+    assert f"{last.eval_loss:.4f}" in (model / "README.md").read_text()
+    assert list((tmp_path / "home").iterdir()) == []  # the copy that was uploaded
+
+    train = json.loads((folder / "run.json").read_text())["train"]
+    sets = {f"train.{key}": value for key, value in train.items()}
+    weights = api.import_weights(str(model), str(tmp_path / "weights"), [], sets)
+    assert weights.parameters == done.parameters
+    again = api.export(str(_as_checkpoint(tmp_path / "weights", folder, tmp_path / "again")), str(tmp_path / "second"))
+    assert (tmp_path / "second" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert again.parameters == done.parameters
+
+
+def _as_checkpoint(weights: Path, run: Path, folder: Path) -> Path:
+    """Return a run's folder with the imported weights as its only checkpoint, and the config of another run."""
+    (folder / "checkpoints").mkdir(parents=True)
+    shutil.copytree(weights, folder / "checkpoints" / "0")
+    shutil.copy(run / "run.json", folder)
+    return folder
 
 
 def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint(

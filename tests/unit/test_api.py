@@ -17,7 +17,14 @@ from launcher.trainer_output import metrics_in_log
 
 FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
 # The verbs whose function in Python has another name.
-NAMES = {"list": "list_runs", "diff": "diff_run", "image": "build_image", "cluster": "plan_cluster"}
+NAMES = {
+    "list": "list_runs",
+    "diff": "diff_run",
+    "image": "build_image",
+    "cluster": "plan_cluster",
+    "import": "import_weights",
+    "eval": "evaluate",
+}
 # Verbs that exist only on the command line.
 NOT_IN_PYTHON = {"attach", "completion"}
 

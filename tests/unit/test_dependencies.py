@@ -40,7 +40,7 @@ def imported(folder: str) -> set[str]:
     ("folder", "groups"),
     [
         ("launcher", [PROJECT["dependencies"], EXTRAS["report"]]),
-        ("trainer", [PROJECT["dependencies"], EXTRAS["train"]]),
+        ("trainer", [PROJECT["dependencies"], EXTRAS["train"], EXTRAS["generate"], EXTRAS["eval"]]),
     ],
 )
 def test_every_import_is_declared(folder: str, groups: list[list[str]]) -> None:

@@ -20,7 +20,7 @@ from launcher.errors import LauncherError
 from launcher.k8s.errors import Unreachable
 from launcher.report import sources
 from launcher.report.model import LOSS
-from launcher.report.storage import read_bucket, read_folder
+from launcher.report.storage import is_path, read_bucket, read_folder
 from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX
 from tests.cli.test_report_bucket import bucket
 from tests.unit.test_sweeps import FakeCluster
@@ -220,6 +220,6 @@ def test_a_run_that_is_deleted_while_it_is_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_name_with_its_kind_is_not_a_folder() -> None:
-    assert not sources._is_path("run/demo")
-    assert not sources._is_path("sweep/lr")
-    assert sources._is_path("runs/demo")
+    assert not is_path("run/demo")
+    assert not is_path("sweep/lr")
+    assert is_path("runs/demo")

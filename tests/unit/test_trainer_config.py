@@ -197,6 +197,43 @@ def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: P
     trainer_config.check(run)  # MaxText itself reads a URL
 
 
+def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`from: RUN` is its last step, if it has reached it; each host then reads the same step."""
+    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path))
+    base = tmp_path / "runs" / "base"
+
+    def check(source: str = "base", name: str = "tuned") -> list[str]:
+        here = (*LOCAL, f"storage.mountPath={tmp_path / 'runs'}", f"from={source}", f"run.name={name}")
+        config = run_config(tmp_path, defaults, *here)
+        trainer_config.check(config)
+        return [word for word in trainer_config.maxtext_argv(config) if word.startswith("load_parameters_path=")]
+
+    base.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=rf"^from: the run base has no checkpoint in {base}/checkpoints\.$"):
+        check()
+    for step in (3, 7):
+        (base / "checkpoints" / str(step) / "items").mkdir(parents=True)
+    (base / "checkpoints" / "9.orbax-checkpoint-tmp" / "items").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"^from: the last checkpoint of the run base has an unknown number of steps"):
+        check()
+    (base / "run.json").write_text('{"train": {"steps": 9}}')
+    with pytest.raises(ConfigError, match=r"has 8 of its 9 steps; to start from it, set from: base@7\.$"):
+        check()
+    assert check("base@7") == [f'load_parameters_path="{base}/checkpoints/7/items"']
+    with pytest.raises(ConfigError, match=r"^from: base@5: /.*/5/items does not exist\. Its checkpoints are: 3, 7\.$"):
+        check("base@5")
+    (base / "run.json").write_text('{"train": {"steps": 8}}')
+    assert check() == [f'load_parameters_path="{base}/checkpoints/7/items"']
+    # A run that has a checkpoint resumes from it, even if those of the other run were deleted.
+    (tmp_path / "runs" / "gone").mkdir()
+    (tmp_path / "runs" / "resumed" / "checkpoints" / "1").mkdir(parents=True)
+    check("gone", "resumed")
+    (tmp_path / "weights" / "items").mkdir(parents=True)
+    assert check(str(tmp_path / "weights"))[0].endswith('/weights/items"')
+    with pytest.raises(ConfigError, match=r"^from: /other: /other/items does not exist\.$"):
+        check("/other")
+
+
 def test_an_invalid_tokenizer_is_named(tmp_path: Path, defaults: Values) -> None:
     text = tmp_path / "tokenizer.model"
     text.write_text("no model")

@@ -29,10 +29,22 @@
   {{- include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first | toJson -}}
 {{- end -}}
 
-{{- /* run.config: JSON of the run config: the effective values, and under `accelerator` the resolved slice. */ -}}
+{{- /* run.config: JSON of the run config: the effective values; under `accelerator` the resolved slice; and in `train`
+the path of the weights that follows from `from`, as in launcher/config/weights.py. */ -}}
 {{- define "run.config" -}}
   {{- $slice := (include "run.slice" . | fromJson).slice -}}
-  {{- set (omit .Values "common" "global") "accelerator" $slice.resolved | toJson -}}
+  {{- $config := set (omit .Values "common" "global") "accelerator" $slice.resolved -}}
+  {{- with .Values.from -}}
+    {{- $items := printf "%s/items" (regexReplaceAll "(/items)?/*$" . "") -}}
+    {{- if not (contains "/" .) -}}
+      {{- $run := splitList "@" . -}}
+      {{- $step := "last" -}}
+      {{- if gt (len $run) 1 }}{{ $step = last $run | int64 | toString }}{{ end -}}
+      {{- $items = printf "%s/%s/checkpoints/%s/items" (trimSuffix "/" $.Values.storage.mountPath) (first $run) $step -}}
+    {{- end -}}
+    {{- $config = set $config "train" (set (deepCopy $.Values.train) "load_parameters_path" $items) -}}
+  {{- end -}}
+  {{- $config | toJson -}}
 {{- end -}}
 
 {{- define "run.podLabels" -}}

@@ -55,6 +55,7 @@ from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.checks import this_machine
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
+from launcher.config.weights import with_weights
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
 from launcher.trainer_output import EARLIER_CONFIGS_FILE, EVENTS_FILE, METRICS_FILE
@@ -176,7 +177,10 @@ class LocalBackend:
         is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
         if path and (is_path or Path(path).expanduser().exists()):
             tokenizer["path"] = _absolute(path)
-        train = config.get("train") or {}
+        source = config.get("from")
+        if isinstance(source, str) and "/" in source:
+            config["from"] = _absolute(source)
+        train = config["train"] = with_weights(config, str(self.runs))
         for key in ("load_parameters_path", "load_full_state_path"):
             if isinstance(train.get(key), str) and train[key]:
                 train[key] = _absolute(train[key])

@@ -23,6 +23,7 @@ from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Proble
 from launcher.config.checks.resource_rules import RESOURCE_RULES
 from launcher.config.checks.schema import Violation, leaves, spell_value, violations
 from launcher.config.checks.value_rules import value_rules
+from launcher.config.checks.weights_rules import WEIGHTS_RULES
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext.keys import (
     KINDS,
@@ -346,6 +347,7 @@ RULES: Rules = (
     *CLUSTER_RULES,
     *MODEL_RULES,
     *RESOURCE_RULES,
+    *WEIGHTS_RULES,
 )
 """Each rule with the keys that it reads."""
 

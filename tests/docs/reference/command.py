@@ -16,6 +16,9 @@ from launcher.config.checks.problems import Problem
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.explain.finding import Evidence, Explanation
 from launcher.helm.diff import ObjectChange
+from launcher.weights.checkpoints import Checkpoint, Checkpoints
+from launcher.weights.export import Exported
+from launcher.weights.importing import Imported
 from tests.docs.reference.parts import cell, code, page, prose, table
 
 _INTRO = """\
@@ -42,6 +45,9 @@ _PRINTS: dict[str, tuple[str, type]] = {
     "cancel": ("one object, or a list of them for a sweep", RunStatus),
     "check": ("a list of objects", Problem),
     "explain": ("one object", Explanation),
+    "checkpoints": ("one object, whose checkpoints are objects with the keys of Checkpoint below", Checkpoints),
+    "export": ("one object; for a run in a cluster, that of the run that exports, as submit does", Exported),
+    "import": ("one object; for an import in a cluster, that of the run that imports, as submit does", Imported),
     "doctor": ("a list of objects", Finding),
     "diff": (
         "a list of objects, each with kind, name, namespace, action (create, change, remove or same) and fields "
@@ -66,7 +72,10 @@ _IN_WORDS = {
     "image": "One object: repository, tag, digest, accelerator, rayVersion, built; with --dry-run: image, commands.",
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
 }
-_CLASSES = (RunStatus, RayClusterStatus, Group, Host, Problem, Explanation, Evidence, Finding)
+_CLASSES = (
+    *(RunStatus, RayClusterStatus, Group, Host, Problem, Explanation, Evidence, Finding),
+    *(Checkpoints, Checkpoint, Exported, Imported),
+)
 _ENUMS: dict[str, type[State] | type[Level]] = {"state": State, "level": Level}
 
 

@@ -134,6 +134,22 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "when": {"storage.sidecarLimits.ephemeral-storage": {"not": "0"}}, "matches": "memory",
      "message": "{key}: {value} is not a valid amount of ephemeral-storage; write it like 16Gi."},
 
+    {{- /* The weights to start from. */}}
+    {"rule": "from", "keys": ["from"], "kinds": "all", "forbids": "^hf:",
+     "message": "{key}: {value} is a model on Hugging Face; import it once with launcher import, and set from to the path of the import."},
+    {"rule": "from", "else": true, "keys": ["from"], "kinds": "all", "optional": true,
+     "matches": "^([a-z]([-a-z0-9]*[a-z0-9])?(@(0|[1-9][0-9]{0,14}))?|[^\\x00-\\x1f\\x7f]*/[^\\x00-\\x1f\\x7f]*)$",
+     "message": "{key}: {value} is neither a run nor a path; write RUN, RUN@STEP, or a path such as /data/weights/llama."},
+    {"rule": "from", "else": true, "keys": ["from"], "kinds": "remote", "optional": true,
+     "matches": "^([^/]*$|/|[a-z][a-z0-9+.-]*://)",
+     "message": "{key}: {value} is a relative path; write the path in the pods, such as /data/weights/llama."},
+    {"rule": "from", "keys": ["train.load_parameters_path"], "kinds": "runs",
+     "when": {"from": true, "train.load_parameters_path": true},
+     "message": "train.load_parameters_path follows from the key from, which is set; remove one of them."},
+    {"rule": "from", "keys": ["train.load_full_state_path"], "kinds": "runs",
+     "when": {"from": true, "train.load_full_state_path": true},
+     "message": "train.load_full_state_path and from are both set; remove one of them."},
+
     {{- /* The hosts. */}}
     {"rule": "reservation", "each": true, "keys": ["slice.reservation"],
      "kinds": "all",

@@ -1,0 +1,146 @@
+"""Rules for `from`: the weights that a run starts from exist on this machine, and are those of the run's model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.config.checks import this_machine
+from launcher.config.checks.problems import CheckContext, Problem, Rule
+from launcher.config.checks.train_context import is_given, train_of
+from launcher.config.kinds import RunKind
+from launcher.config.maxtext import models
+from launcher.config.weights import Source
+from launcher.json_object import json_object
+
+DESCRIPTION = "slipway.json"
+"""The file next to the folder `items` of imported weights, which describes their model (trainer/weights)."""
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "llama": ("llama2",),
+    "mistral": ("mistral",),
+    "mixtral": ("mixtral",),
+    "gemma2": ("gemma2",),
+    "gemma3_text": ("gemma3",),
+    "qwen3": ("qwen3",),
+    "qwen3_moe": ("qwen3_moe",),
+}
+"""MaxText's decoders of each family of Hugging Face's models, as in trainer/weights/model.py."""
+SIZES: Mapping[str, str] = {
+    "vocabulary": "vocab_size",
+    "layers": "num_decoder_layers",
+    "hiddenSize": "emb_dim",
+    "intermediateSize": "mlp_dim",
+    "heads": "num_query_heads",
+    "keyValueHeads": "num_kv_heads",
+    "headDim": "head_dim",
+    "experts": "num_experts",
+}
+"""The dimensions of a model by their names in slipway.json."""
+
+# Keys of base.yml that change the arrays, or which of them there are, and are not sizes.
+_STRUCTURE = ("decoder_block", "scan_layers", "attention_type", "first_num_dense_layers", "trainable_position_size")
+
+
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys of `train` in which two models differ, each with the value of `theirs` and of `ours`.
+
+    Only keys whose effective value is known from the tables count: MaxText itself compares all weights.
+    """
+    if not models.row_of(theirs) or not models.row_of(ours):
+        return {}
+    first, second = models.settings(theirs), models.settings(ours)
+    keys = [*models.DIMENSIONS.values(), "global_parameter_scale", *_STRUCTURE]
+    found = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+    if found and models.name_of(theirs) != models.name_of(ours):
+        return {"model_name": (models.name_of(theirs), models.name_of(ours)), **found}
+    return found
+
+
+def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the same for imported weights, whose slipway.json has this record."""
+    model = record.get("model")
+    if not isinstance(model, dict) or not models.row_of(ours):
+        return {}
+    settings = models.settings(ours)
+    try:
+        sizes = models.dimensions(ours)
+    except ValueError:  # another rule reports the invalid scale
+        return {}
+    found: dict[str, tuple[Any, Any]] = {}
+    block, family = settings.get("decoder_block"), str(model.get("family"))
+    if family in FAMILIES and block not in FAMILIES[family]:
+        key = "decoder_block" if models.name_of(ours) == "default" else "model_name"
+        found[key] = (family, models.name_of(ours) if key == "model_name" else block)
+    experts = model.get("experts") or 1
+    for name, key in SIZES.items():
+        if experts > 1 and name == "intermediateSize":  # of the experts, in other keys
+            continue
+        have, want = experts if name == "experts" else model.get(name), sizes[key]
+        if isinstance(have, int) and have != want:
+            found[models.DIMENSIONS[key]] = (have, want)
+    scanned, scan = record.get("scanned"), settings.get("scan_layers")
+    if isinstance(scanned, bool) and scanned != scan:
+        found["scan_layers"] = (scanned, scan)
+    return found
+
+
+def sentence(source: str, found: Mapping[str, tuple[Any, Any]]) -> tuple[str, str]:
+    """Return the first key of `train` that differs from the weights' model, and a sentence about it."""
+    key, (has, wants) = next(iter(found.items()))
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    if key in ("model_name", "decoder_block"):
+        return key, (
+            f"train.{key} is {json.dumps(wants)}, and the weights of from: {source} are those of {has}; set "
+            "train.model_name to that of the weights, or start from other weights."
+        )
+    return key, (
+        f"train.{key} is {json.dumps(wants)}, and the weights of from: {source} have {json.dumps(has)}{more}; set "
+        f"train.{key}: {json.dumps(has)}, or start from other weights."
+    )
+
+
+def _itself(case: CheckContext) -> Iterator[Problem]:
+    source = case.tree["from"]
+    if source and source.partition("@")[0] == case.tree["run"]["name"]:
+        message = f'from: "{source}" is the run itself; a run that is submitted again resumes from its own checkpoints.'
+        yield case.problem("from", ("from",), message)
+
+
+def _here(case: CheckContext) -> Iterator[Problem]:
+    """Check the weights of a local run, which are on this machine."""
+    given, train = case.tree["from"], train_of(case)
+    if not given or train is None or case.kind is not RunKind.LOCAL:
+        return
+    source = Source.parse(given)
+    if source.path:
+        record = {} if "://" in source.path else _object(Path(source.path).expanduser() / DESCRIPTION)
+        found = described_differences(record, train)
+    elif source.name == case.tree["run"]["name"]:
+        return  # another rule reports it
+    else:
+        folder = this_machine.runs_folder() / source.name
+        theirs = _object(folder / "run.json").get("train")
+        found = differences(theirs, train) if isinstance(theirs, dict) else {}
+        if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
+            yield case.problem("from", ("from",), f"from: there is no run {source.name} on this machine ({folder}).")
+    if found:
+        key, message = sentence(given, found)
+        path = ("train", key) if is_given(case, key) else ("from",)
+        yield case.problem("from", path, message)
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        return json_object(file.read_bytes()) or {}
+    except OSError:
+        return {}
+
+
+WEIGHTS_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
+    (("from", "run.name"), _itself),
+    (("from", "run", "train", "slice", "common", "worker.env", "data"), _here),
+)
+"""Each rule with the keys that it reads."""
