@@ -97,34 +97,46 @@ def list_bucket(url: str) -> dict[str, int]:
     return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
 
 
+def refuse_existing(url: str, last: str) -> None:
+    """Raise LauncherError if a folder in a bucket has files, or cannot be written. `last` is what is uploaded last."""
+    open_folder = _opener(url, "written")
+
+    def found() -> Mapping[str, Any]:
+        system, path = open_folder()
+        system.invalidate_cache()
+        try:
+            return {name: None for key in system.find(path) if (name := key.removeprefix(path).strip("/"))}
+        except FileNotFoundError:
+            return {}
+
+    try:
+        names = _answered(url, found, "written")
+    except LauncherError:
+        raise
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error, "written") from error
+    if names:
+        cut = "" if last in names else f" but no {last}, so an upload may have been interrupted"
+        raise LauncherError(
+            f"{url} already exists, with {len(names)} file{'s' * (len(names) > 1)}{cut}.",
+            f"Choose another folder, or remove this one: gcloud storage rm -r {url}",
+        )
+
+
 def write_bucket(url: str, folder: Path, names: Sequence[str], say: Callable[[str], None] = lambda _: None) -> None:
     """Upload the files with those names in a folder, in this order, to a new folder in a bucket.
 
     `say` is called with a sentence after each. Raises LauncherError if the folder in the bucket exists, or cannot be
     written. After an error, or if this process is killed, the last file is missing there.
     """
-    open_folder = _opener(url, "written")
+    refuse_existing(url, names[-1])
     try:
-        _answered(url, lambda: {"": open_folder()[0].exists(open_folder()[1])}, "written")
-        system, path = open_folder()
-        system.invalidate_cache()
-        _refuse_existing(url, [key.removeprefix(path).strip("/") for key in system.find(path)], names[-1])
+        system, path = _opener(url, "written")()
         for number, name in enumerate(names, start=1):
             system.put_file(str(folder / name), f"{path}/{name}")
             say(f"Uploaded {name} ({number} of {len(names)}).")
-    except LauncherError:
-        raise
     except Exception as error:  # as in read_bucket
         raise _refusal(url, error, "written") from error
-
-
-def _refuse_existing(url: str, found: Sequence[str], last: str) -> None:
-    if files := [name for name in found if name]:
-        cut = "" if last in files else f" but no {last}, so an upload may have been interrupted"
-        raise LauncherError(
-            f"{url} already exists, with {len(files)} file{'s' * (len(files) > 1)}{cut}.",
-            f"Choose another folder, or remove this one: gcloud storage rm -r {url}",
-        )
 
 
 def _opener(url: str, done: str = "read") -> Callable[[], tuple[Any, str]]:

@@ -134,7 +134,8 @@ def of_run(backend: Backend, status: RunStatus) -> Checkpoints:
         return of_folder(status.name, Path(status.folder), status)
     if BUCKET_FOLDER.fullmatch(status.folder):
         return _of_bucket(status.name, status.folder, status)
-    return _of_log(backend, status)
+    mount = str((config.get("storage") or {}).get("mountPath") or "").rstrip("/")
+    return _of_log(backend, status, f"{mount}/{status.name}/{FOLDER}")
 
 
 # --- a folder ---------------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def _of_bucket(name: str, url: str, status: RunStatus | None = None) -> Checkpoi
 # --- a log ------------------------------------------------------------------------------------------------------
 
 
-def _of_log(backend: Backend, status: RunStatus) -> Checkpoints:
+def _of_log(backend: Backend, status: RunStatus, in_pods: str) -> Checkpoints:
     """Return the checkpoints that the run's log names. Whether they are whole, and still exist, is unknown."""
     below = f"{status.folder}/{FOLDER}"
     where = "is a claim that only pods can mount" if status.folder.startswith("pvc://") else "is a folder of its pods"
@@ -224,7 +225,7 @@ def _of_log(backend: Backend, status: RunStatus) -> Checkpoints:
         except LauncherError as error:
             hint = (
                 f"To list the folder, start a pod that mounts the claim, or, while the run has pods: launcher shell "
-                f"{status.name}{backend.cli_args} -- ls {FOLDER}"
+                f"{status.name}{backend.cli_args} -- ls {in_pods}"
             )
             raise NotListed(
                 f'The checkpoints of the run "{status.name}" are not known: {below} {where}, and {error.message}',

@@ -15,7 +15,7 @@ from typing import Any
 from launcher import paths
 from launcher.backends.local.record import CONFIG
 from launcher.errors import LauncherError, UsageError
-from launcher.report.storage import is_url, write_bucket
+from launcher.report.storage import is_url, refuse_existing, write_bucket
 from launcher.weights import checkpoints, hub
 from launcher.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.weights.convert import convert
@@ -81,6 +81,7 @@ def of_folder(
             hub.upload(draft, to, private=not public, say=say)
     elif is_url(to):
         url = to.rstrip("/")
+        refuse_existing(url, CONFIG_JSON)
         with _draft(found, chosen) as draft:
             summary = _converted(folder, found, chosen, draft, dtype, say)
             write_bucket(url, draft, _in_order(draft), say)

@@ -23,7 +23,9 @@ _GIB = 1 << 30
 _UNKNOWN_MODEL_GIB = 32
 # The sections of a run's values that its conversions share.
 _SHARED = ("team", "queue", "image", "storage")
-_WORKER = ("env", "secretEnv", "envFrom")
+_WORKER = ("secretEnv", "envFrom")
+_COMPILERS = ("XLA_", "LIBTPU_", "JAX_")
+"""The variables of the chips, which the run has for its training."""
 
 
 def plan_export(config: Mapping[str, Any], to: str, *, step: str, dtype: str, extra: Values) -> LaunchPlan:
@@ -76,6 +78,7 @@ def plan(
             "cpu": "4",
             "memory": f"{memory}Gi",
             **{key: worker[key] for key in _WORKER if worker.get(key)},
+            "env": {name: each for name, each in (worker.get("env") or {}).items() if not name.startswith(_COMPILERS)},
         },
         **({"security": {"runAsUser": security["runAsUser"]}} if "runAsUser" in security else {}),
         **more,
@@ -91,15 +94,16 @@ def job_name(name: str, verb: str) -> str:
 
 
 def memory_gib(train: Mapping[str, Any]) -> int:
-    """Return the memory of a conversion in GiB: two copies of what it reads at once, and 2 GiB.
+    """Return the memory of a conversion in GiB: what it keeps of the largest parameter, and 3 GiB.
 
-    It reads a parameter of all layers in parts of a quarter, or of 2 GiB if that is more (trainer/weights).
+    It keeps a parameter of all layers, if it has at most 8 GiB in float32, and otherwise a quarter of it
+    (docs/reference/export.md). The other 3 GiB are for a chunk of the checkpoint and the program.
     """
     arrays = models.weights(train)
     if not arrays:
         return _UNKNOWN_MODEL_GIB
     largest = max(array.parameters for array in arrays) * 4 / _GIB
-    return math.ceil(2 + 2 * max(2, largest / 4))
+    return math.ceil(3 + min(largest, max(8, largest / 4)))
 
 
 def destination(config: Mapping[str, Any], to: str | None, default: str) -> str:

@@ -49,6 +49,7 @@ NAME = (
 )
 NEAREST = "the launcher names the nearest shape instead of all shapes"
 ADDS = "the launcher adds an example, or the closest name"
+ALTERNATIVE = "the launcher names the second alternative of slice.any"
 
 BAD = [
     # Names.
@@ -396,7 +397,7 @@ BAD = [
         "run: {deadlineSeconds: 700000}\nslice: {any: [{}, {provisioning: flex-start}]}",
         "nodes of flex-start run for at most 7 days, 604800 seconds.",
         (RUN, JOB_SET),
-        launcher="the launcher names the alternative",
+        launcher=ALTERNATIVE,
     ),
     InvalidValues("slice.any", "slice: {any: spot}", "got string, want array"),
     # Storage.

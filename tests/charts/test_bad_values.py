@@ -26,6 +26,7 @@ from launcher.paths import charts_dir
 from tests.charts.bad_values import (
     ADDS,
     ALL,
+    ALTERNATIVE,
     BAD,
     BAD_WITHOUT_CHART,
     CLUSTER,
@@ -183,6 +184,8 @@ def test_the_launcher_rejects_it_in_the_same_words(table: HelmRenderer, bad: Inv
         assert rules[0] in (sentence, f"{bad.key}: {sentence}")
     elif rules and bad.launcher == ADDS:
         assert sentence.startswith(rules[0])
+    elif rules and bad.launcher == ALTERNATIVE:
+        assert sentence == f"slice.any, alternative 2: {rules[0]}"
     elif rules:
         assert bad.launcher == NEAREST
         start = rules[0].partition(";")[0]

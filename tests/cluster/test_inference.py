@@ -6,10 +6,14 @@ import io
 import json
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from launcher.inference import evaluate
+from launcher.report.evaluations import Evaluation
 from tests.cli.conftest import Result
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
@@ -152,12 +156,25 @@ def test_a_job_evaluates(cli: LauncherCli, control_plane: ControlPlane) -> None:
     ]
 
 
-def test_a_job_that_fails_stays(cli: LauncherCli, control_plane: ControlPlane) -> None:
+def test_a_job_that_fails_stays(cli: LauncherCli, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[Evaluation]:
+        def each() -> Iterator[str]:
+            for line in lines:
+                read.append(line)
+                yield line
+
+        return original(each(), say)
+
+    original = evaluate.read
+    monkeypatch.setattr(evaluate, "read", noted)
     trained(cli, control_plane)
     arguments = ("eval", "demo", "-n", cli.namespace, "--step", "29", "--tasks", "unheard")
     job = Job(cli, control_plane, *arguments, recording="run-fails-after-restarts")
     job.replayer.step_past("Workload", PodsReady="True")
     job.write(["loading", 'Error: There is no task "unheard" of lm-eval.'])
+    until(lambda: len(read) == 2)  # the recording replaces the pod, and its log is gone
     job.replayer.step_to()
     done = job.end()
     assert (done.code, done.out) == (1, "")

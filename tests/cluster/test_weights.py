@@ -76,7 +76,7 @@ def test_an_export_is_a_run_on_one_cpu_host_with_the_values_of_its_run(base: Lau
         *("--to", "/data/base/export/6", "--dtype", "bfloat16", "--step", "6"),
     ]
     assert container["image"] == f"{IMAGE['repository']}:{IMAGE['tag']}"
-    assert container["resources"]["requests"] == {"cpu": "4", "memory": "9Gi"}
+    assert container["resources"]["requests"] == {"cpu": "4", "memory": "11Gi"}
     assert obj["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "multislice"
     assert pod["serviceAccountName"] == "research"
     assert not any("tpu" in key for key in pod.get("nodeSelector") or {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,7 @@ def test_the_results_of_a_run_are_in_its_folder(
         (["choices"], lambda path: (path / "questions.jsonl").unlink(), "choices cannot be evaluated: "),
         (["choices"], lambda path: (path / "questions.jsonl").write_text("{"), "choices cannot be evaluated: "),
     ],
+    ids=["unknown", "no-data", "damaged-data"],
 )
 def test_a_task_that_cannot_work(
     names: list[str], change: Any, sentence: str, model: Model, tasks: Path, tmp_path: Path
@@ -232,3 +234,23 @@ def test_both_know_the_same_lines_and_files() -> None:
         trainer_output.EVALUATION_PROGRESS_PREFIX,
         trainer_output.EVALUATIONS_FILE,
     )
+
+
+def test_an_export_that_fails_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints" / "3").mkdir(parents=True)
+    (tmp_path / "run.json").write_text("{}")
+    arguments = ["--config", str(tmp_path / "run.json"), "--folder", str(tmp_path), "--tasks", "a"]
+    assert evaluate.main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("Error: ") and printed.count("\n") == 1 and "run.json" in printed
+    killed = tmp_path / "python"  # instead of Python: a program that is killed, as by the kernel without memory
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    assert evaluate.main(arguments) == 2
+    assert capsys.readouterr().err == (
+        "Error: The export was killed, most likely because this machine ran out of memory.\n"
+    )
+    assert not (tmp_path / "export" / "3").exists()

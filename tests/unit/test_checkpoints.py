@@ -224,12 +224,12 @@ def test_a_claim_is_read_from_the_log() -> None:
 
 def test_a_claim_without_a_log() -> None:
     with pytest.raises(LauncherError) as error:
-        of_log(LauncherError("the log was deleted with its pods."))
+        of_log(LauncherError("the log was deleted with its pods."), {"storage": {"kind": "pvc", "mountPath": "/data"}})
     assert str(error.value) == (
         'The checkpoints of the run "base" are not known: pvc://runs/base/checkpoints is a claim that only pods can '
         "mount, and the log was deleted with its pods."
     )
-    assert error.value.hint.endswith("launcher shell base -n research -- ls checkpoints")
+    assert error.value.hint.endswith("launcher shell base -n research -- ls /data/base/checkpoints")
     with pytest.raises(LauncherError, match="base has no checkpoints yet: it is running, and pvc://runs/base/check"):
         of_log([])
 

@@ -39,7 +39,7 @@ def imported(folder: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "groups"),
     [
-        ("launcher", [PROJECT["dependencies"], EXTRAS["report"]]),
+        ("launcher", [PROJECT["dependencies"], EXTRAS["report"], EXTRAS["train"]]),
         ("trainer", [PROJECT["dependencies"], EXTRAS["train"], EXTRAS["generate"], EXTRAS["eval"]]),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config.checks.weights_rules import FAMILIES, SIZES, described_differences, differences
+from launcher.config.maxtext.models import settings
 from launcher.config.plan import check_launch, plan_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
@@ -95,12 +96,20 @@ def test_described_models() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["default", "llama3.1-8b", "mistral-7b", "mixtral-8x7b", "gemma2-2b", "gemma3-4b", "qwen3-0.6b", "qwen3-30b-a3b"],
+)
+def test_the_trainers_description_of_a_model_is_that_of_its_run(name: str) -> None:
+    config = plan_launch(values.load(["quickstart"]), DEFAULTS).config
+    train = {"model_name": name} if name != "default" else config["train"]
+    described = read(RunConfig(Path("run.json"), {**config, "train": train})).describe()
+    assert set(SIZES) <= set(described)
+    assert described_differences({"model": described, "scanned": settings(train)["scan_layers"]}, train) == {}
+
+
 def test_the_families_are_those_of_the_trainer() -> None:
     assert {family.name: family.blocks for family in FAMILIES_OF_THE_TRAINER} == FAMILIES
-    config = plan_launch(values.load(["quickstart"]), DEFAULTS).config
-    described = read(RunConfig(Path("run.json"), config)).describe()
-    assert set(SIZES) <= set(described)
-    assert described_differences({"model": described, "scanned": True}, config["train"]) == {}
 
 
 def test_differences_are_of_effective_values() -> None:

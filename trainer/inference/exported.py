@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,8 @@ def _export(config: Path, saved: Path, step: int, target: Path) -> None:
     printed = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
     if printed:
         raise ConfigError(printed[-1])
+    if done.returncode == -signal.SIGKILL:
+        raise ConfigError("The export was killed, most likely because this machine ran out of memory.")
     raise RuntimeError(f"the export ended with exit code {done.returncode}:\n{done.stderr}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -34,11 +35,15 @@ def main() -> int:
     back.add_argument("--from", dest="source", required=True, help="the folder, or hf:ORG/NAME")
     back.add_argument("--to", type=Path, required=True, help="the folder to create, with the folder items in it")
     arguments = parser.parse_args()
+    # A pod that is deleted gets SIGTERM. The temporary folder is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         summary = _run(arguments)
     except ConfigError as error:
         _report(str(error))
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except Exception as error:
         traceback.print_exc()
         _report(describe(error))

@@ -62,8 +62,8 @@ class Checkpoint:
         """Yield the parts of an array, one per tensor, in the order of `array.tensors`, each in pieces.
 
         A piece is a part of the rows of the tensor in Hugging Face format. TensorStore decodes a chunk as a whole, and
-        a chunk often holds all layers: decoded chunks of up to 8 GiB are kept while the array is read. Of a larger
-        array, a quarter is read at once.
+        a chunk often holds all layers: decoded chunks of up to 8 GiB are kept while the array is read. A larger array
+        is read in quarters.
         """
         size = array.elements * self._open(array.name).dtype.numpy_dtype.itemsize
         kept = size if size <= _KEPT else 0
@@ -133,8 +133,8 @@ def whole_steps(folder: Path) -> list[int]:
 
 
 def _is_whole(step: Path) -> bool:
-    """Return whether Orbax finished a checkpoint. It writes into a folder of another name, and renames it at the end;
-    in a bucket without renames, commit_success.txt is the last file."""
+    """Return whether a folder has the files without which nothing can be read. Orbax writes a checkpoint into a folder
+    of another name, and renames it at the end."""
     items = step / "items"
     return (items / "_METADATA").is_file() and (items / "manifest.ocdbt").is_file()
 

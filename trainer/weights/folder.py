@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def complete(destination: Path, needed: int) -> Iterator[Path]:
-    """Yield a temporary folder beside `destination`, and rename it to that at the end. After an error, remove it.
+    """Yield a temporary folder next to `destination`, and rename it to that at the end. After an error, remove it.
 
     `needed` is the number of bytes that will be written. Raises ConfigError if the disk is too small or full, or if
     the folder cannot be created.

@@ -13,7 +13,7 @@ from trainer.weights.tokenizer import Tokens
 
 
 def build(model: Model, dtype: str, tokens: Tokens) -> dict[str, Any]:
-    """Return config.json: everything that the run's config says about the model, in the family's terms."""
+    """Return config.json: all settings of the run's model, by the family's names."""
     sizes, keys = model.sizes, model.keys
     config: dict[str, Any] = {
         "architectures": [model.family.architecture],
@@ -131,7 +131,7 @@ _SIZE_KEYS = {
     "attention_bias": "attention_bias",
     "mlp_bias": "mlp_bias",
 }
-"""What config.json and the run's config must have in common: the name there, and MaxText's key."""
+"""The keys of config.json that must agree with the run's config, and MaxText's key of each."""
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _old_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# What transformers assumes if config.json has no such key.
+# The defaults of transformers for keys that config.json leaves out.
 _DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": False,
     "rope_scaling": None,

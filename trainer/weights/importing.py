@@ -19,7 +19,7 @@ from trainer.weights.exporting import progress
 from trainer.weights.safetensors_files import Stored, read_folder
 from trainer.weights.tensors import Array, Tensor, arrays, to_maxtext
 
-# Where a model with vision has the text model's tensors.
+# The prefixes of the text model's tensors, alone and in a model with vision.
 _PREFIXES = ("", "language_model.", "model.language_model.")
 _SMALL_FILES = 16 << 20
 
@@ -73,7 +73,7 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
 
 
 def _download(source: str, destination: Path) -> Path:
-    """Download a model from Hugging Face beside the destination. A repeated call downloads only what is missing."""
+    """Download a model from Hugging Face, next to the destination. A repeated call downloads only what is missing."""
     from huggingface_hub import errors, snapshot_download
 
     name = source.removeprefix("hf:")

@@ -40,7 +40,7 @@ FAMILIES = (
 """Llama 2, 3 and 3.1 are one family: they differ in sizes, rotary embedding and tokenizer only."""
 
 GEMMA_EPSILON = 1e-6
-"""The epsilon of the norms in MaxText's Gemma layers, whatever normalization_layer_epsilon is."""
+"""The epsilon of the norms in MaxText's Gemma layers. normalization_layer_epsilon applies to the other norms only."""
 
 LLAMA31_SCALING: Mapping[str, Any] = {
     "rope_type": "llama3",

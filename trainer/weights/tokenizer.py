@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SPACE = "\u2581"  # how sentencepiece writes a space
-# What a conversion can get wrong: spaces at the ends and in rows, lines, tabs, digits, accents that are composed or
-# not, scripts without spaces, and characters that no piece has.
+# Texts that a conversion can get wrong: spaces at the ends and in rows, lines, tabs, digits, accents that are composed
+# or not, scripts without spaces, and characters that no piece has.
 _SAMPLES = (
     "Hello world",
     " two  leading   runs of    spaces ",
@@ -161,7 +161,7 @@ def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
     found: list[tuple[float, int, int, str, str]] = []
     for piece in proto.pieces:
         text = piece.piece
-        if piece.type != piece.NORMAL:  # the others are no results of merges
+        if piece.type != piece.NORMAL:  # merges result in normal pieces only
             continue
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
@@ -204,7 +204,7 @@ def _of_ranks(ranks: Mapping[bytes, int], pattern: str) -> Tokenizer:
     """Return a tokenizer of bytes: `pattern` splits a text into words, and the pair with the lowest rank is merged."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    # The library has a character for each byte, as GPT-2: printable ones stand for themselves.
+    # The library has a character for each byte, as GPT-2: that of the byte itself if it is printable.
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     characters = [chr(byte if byte in printable else next(others)) for byte in range(256)]

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.config.checks import value_rules
-from launcher.config.checks.rules import check
 from launcher.config.checks.schema import KEYWORDS
-from launcher.config.plan import effective
+from launcher.config.plan import check_launch
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import merge
 from launcher.diagnose.explain import rule_order as situations
@@ -75,6 +74,8 @@ _MORE = (
     "train: {model_name: qwen3-8b}",
     "train: {model_name: llama3-8b, max_target_length: 16384}",
     "storage: {bucket: my-bucket}",
+    "run: {kind: local}\nslice: {accelerator: cpu, topology: '', any: [{hosts: 2}]}\nstorage: {kind: local}",
+    "slice: {any: [{}, {topology: 8x8, after: soon}]}",
     _LOCAL + "\ntrain: {num_epoch: 1}\ndata: {corpus: '', files: [tests/charts/yaml/words.txt]}",
     _LOCAL + "\ntrain: {model_name: llama3.1-8b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
@@ -101,12 +102,12 @@ def _rules() -> dict[str, list[tuple[str, str]]]:
         over = merge(good, read_text(text.encode(), "values.yaml"))
         if kind == "job-set":
             over = merge(over, read_text(b"run: {kind: job-set}", "values.yaml"))
-        for problem in check(*effective(over, defaults)):
+        for problem in check_launch(over, defaults):
             rows = found.setdefault(problem.rule, [])
             said = problem.message if problem.key in problem.message else f"{problem.key}: {problem.message}"
             if _shape(said) not in {_shape(row[1]) for row in rows}:
                 rows.append((text, said))
-    empty = check(*effective(read_text(b"", "values.yaml"), defaults))
+    empty = check_launch(read_text(b"", "values.yaml"), defaults)
     found[empty[0].rule] = [("{}", empty[0].message)]
     return found
 
