@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--context-length",
-    "context",
+    "context_length",
     type=WholeNumber(1),
     default=8192,
     metavar="N",
@@ -41,7 +41,7 @@ def command(
     step: str | None,
     port: int,
     model: str | None,
-    context: int,
+    context_length: int,
     api_key_file: str | None,
     target: Target,
     form: str,
@@ -60,7 +60,7 @@ def command(
 
     key = read_key(api_key_file)
     with api.serve(
-        name, step=step, model=model, port=port, context=context, key=key, say=output.narrate, target=target
+        name, step=step, model=model, port=port, context=context_length, key=key, say=output.narrate, target=target
     ) as served:
         kept = None if key is None else f"$(cat {api_key_file})" if api_key_file else f"${KEY_VARIABLE}"
         output.narrate(*_instructions(served, kept))
