@@ -48,11 +48,11 @@ def connect(name: str | None, url: str | None, *, key_file: str | None = None) -
             raise UsageError("Give the NAME of a model that launcher serve serves, or --url URL.")
         if key_file is not None:
             raise UsageError("--api-key-file is for --url; launcher serve has stored the key of its model.")
-        found = served.find(name_of(name))
+        found = served.find(name) or served.find(name_of(name))
         if found is None:
             others = ", ".join(served.names())
             raise LauncherError(
-                f"No model {name_of(name)} is served on this machine{f', only {others}' if others else ''}.",
+                f"No model {name} is served on this machine{f', only {others}' if others else ''}.",
                 f"To serve it: launcher serve {name}. For a model elsewhere, give its URL: --url URL",
             )
         return found
@@ -162,7 +162,9 @@ class _Client:
         return found if isinstance(found, str) else ""
 
     @contextlib.contextmanager
-    def _request(self, method: str, endpoint: str, body: Mapping[str, Any] | None = None) -> Iterator[requests.Response]:
+    def _request(
+        self, method: str, endpoint: str, body: Mapping[str, Any] | None = None
+    ) -> Iterator[requests.Response]:
         url = f"{self._base}/v1/{endpoint}"
         try:
             data = None if body is None else json.dumps(body).encode()

@@ -48,7 +48,10 @@ def name_of(name: str) -> str:
 
 
 def read_key(file: str | None) -> str | None:
-    """Return the API key in a file, or in SLIPWAY_API_KEY; None if there is none. Raises LauncherError for a bad one."""
+    """Return the API key in a file, or in SLIPWAY_API_KEY; None if neither is given.
+
+    Raises LauncherError if the file cannot be read, or the key is not one word of ASCII characters.
+    """
     if file is not None:
         try:
             key, where = Path(file).expanduser().read_text(encoding="utf-8").strip(), file

@@ -20,7 +20,7 @@ from typing import Any
 import mlx.core as mx
 from transformers import AutoTokenizer
 
-from trainer.inference.generation import END, LENGTH, CONTEXT, Generation, Options
+from trainer.inference.generation import CONTEXT, END, LENGTH, Generation, Options
 from trainer.inference.model import Model, load
 from trainer.serving.engines import EngineError, Piece, Sampling
 
@@ -37,12 +37,12 @@ class _Request:
     parts: asyncio.Queue[Piece | EngineError] = field(default_factory=asyncio.Queue)
     cancelled: bool = False
     running: Generation | None = None
-    texts: Iterator[str] = iter(())
+    texts: Iterator[str] = field(default_factory=lambda: iter(()))
     seeds: random.Random = field(default_factory=random.Random)
     counted: int = 0
 
     def send(self, part: Piece | EngineError) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends, and nobody waits for the part
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends
             self.loop.call_soon_threadsafe(self.parts.put_nowait, part)
 
 
@@ -103,12 +103,13 @@ class MlxEngine:
         try:
             model = load(self._folder)
         except Exception as error:
-            self._tell_loaded(error)
+            self._set_loaded(error)
             return
         length = min(self.context_length, model.context or self.context_length)
         model = replace(model, context=length)
-        self._tell_loaded(length)
+        self._set_loaded(length)
         reason = "it was stopped"
+        request: _Request | None = None
         try:
             while (request := self._next()) is not None:
                 if not self._step(model, request):
@@ -128,7 +129,7 @@ class MlxEngine:
             for each in left:
                 each.send(EngineError(f"The engine has ended: {reason}."))
 
-    def _tell_loaded(self, result: int | Exception) -> None:
+    def _set_loaded(self, result: int | Exception) -> None:
         loaded = self._loaded
         assert loaded is not None  # noqa: S101 - for the type checker; start() sets it
         done = loaded.set_exception if isinstance(result, Exception) else loaded.set_result

@@ -98,9 +98,7 @@ class _Completion(_Common):
 class _Refused(Exception):
     """The request cannot be answered; the text is a sentence for its sender."""
 
-    def __init__(
-        self, status: int, message: str, kind: str, param: str | None = None, code: str | None = None
-    ) -> None:
+    def __init__(self, status: int, message: str, kind: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self.kind, self.param, self.code = status, kind, param, code
 

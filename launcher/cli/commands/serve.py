@@ -85,7 +85,7 @@ def _instructions(served: Served, kept: str | None) -> list[str]:
         "their answers.",
         *([f"API key: {served.key}"] if kept is None else []),
         "To send a request:",
-        f'  curl -N {served.url}/{endpoint} -H "Authorization: Bearer {kept or served.key}" -d \'{data}\'',
+        f"  curl -N {served.url}/{endpoint} -H \"Authorization: Bearer {kept or served.key}\" -d '{data}'",
         "To talk with it, in another terminal:",
         f"  launcher chat {served.model}",
         "Press Ctrl-C to stop.",
