@@ -1,7 +1,7 @@
 """python -m trainer.serve: serve a model with OpenAI's API on a loopback port, until it is stopped.
 
-The model is in a Hugging Face folder, or is a checkpoint of a run. The first line of stdin is the API key, because other
-users can see the arguments of a process. When the model has generated a token, the program prints a line with
+The model is in a Hugging Face folder, or is a checkpoint of a run. The first line of stdin is the API key, because
+other users can see the arguments of a process. When the model has generated a token, the program prints a line with
 SERVING_PREFIX and JSON: the port, the name of the model, its context, and whether it has a chat template.
 """
 

@@ -47,6 +47,7 @@ COMMAND = {
     "SLIPWAY_GCLOUD": "the path of gcloud, for `cluster` (default: `gcloud` on the `PATH`); gcloud's own "
     "variables apply, too",
     "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "if it is `true`, `cluster` sends no access token, as gcloud; for tests",
+    "SLIPWAY_API_KEY": "the API key of `serve`, and of `chat --url`",
     "SLIPWAY_GRACE_SECONDS": "the seconds that a local run has to write a checkpoint after it receives a signal to "
     "stop; the trainer receives the number, too",
     "KUBECONFIG": "the kubeconfig files, as for kubectl; `/dev/null` means that there is no cluster",
