@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,7 +84,7 @@ class Chat:
         self._messages = [{"role": "system", "content": system}] if system else []
         self._text = f"{system}\n" if system else ""
 
-    def send(self, message: str) -> Iterator[str]:
+    def send(self, message: str) -> Generator[str]:
         """Yield the pieces of the answer. If the caller stops, the model stops, and the answer ends there.
 
         Raises Refused if the model refuses the message, which is then not a part of the conversation.

@@ -110,10 +110,9 @@ def test_a_model_is_served_until_ctrl_c(launcher: Launcher) -> None:
         assert (record.stat().st_mode & 0o777, record.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
         # The server accepts connections from this machine only.
-        listening = {
-            each.laddr.ip for each in psutil.net_connections("tcp") if each.laddr.port == int(server.url[17:-3])
-        }
-        assert listening == {"127.0.0.1"}
+        port = int(server.url.removesuffix("/v1").rpartition(":")[2])
+        addresses = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        assert {address[0] for address in addresses if address[1] == port} == {"127.0.0.1"}
 
         # A model without a chat template continues the text so far.
         code, out, err = _chat(
@@ -126,8 +125,7 @@ def test_a_model_is_served_until_ctrl_c(launcher: Launcher) -> None:
         code, out, err = _chat(launcher, "model", messages=" a" * 70 + "\n")
         assert code == 1 and re.search(r"400: The prompt has \d+ tokens; the model accepts 63\.\n", err)
 
-        port = server.url[17:-3]
-        used = launcher("serve", "./model", "--port", port, "--name", "other")
+        used = launcher("serve", "./model", "--port", str(port), "--name", "other")
         assert (used.code, used.err.splitlines()[0]) == (
             1,
             f"Error: The port {port} of this machine is already in use.",

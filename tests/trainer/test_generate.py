@@ -18,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import trainer_output
+from launcher.inference import chat
 from tests import huggingface_model
-from trainer import generate
+from trainer import generate, serve
 from trainer.errors import ConfigError
 from trainer.inference.generation import Generation, Options
 from trainer.inference.model import Model, load
 from trainer.inference.text import StopTexts, TextStream
+from trainer.serving import openai_api
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +238,9 @@ def test_a_full_disk_is_one_sentence(folder: Path) -> None:
 
 
 def test_both_know_the_same_lines() -> None:
-    assert (generate.TEXT_PREFIX, generate.DONE_PREFIX) == (
+    assert (generate.TEXT_PREFIX, generate.DONE_PREFIX, serve.SERVING_PREFIX) == (
         trainer_output.TEXT_PREFIX,
         trainer_output.GENERATED_PREFIX,
+        trainer_output.SERVING_PREFIX,
     )
+    assert openai_api.NO_CHAT_TEMPLATE == chat.NO_CHAT_TEMPLATE

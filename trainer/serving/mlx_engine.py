@@ -132,8 +132,11 @@ class MlxEngine:
     def _set_loaded(self, result: int | Exception) -> None:
         loaded = self._loaded
         assert loaded is not None  # noqa: S101 - for the type checker; start() sets it
-        done = loaded.set_exception if isinstance(result, Exception) else loaded.set_result
-        loaded.get_loop().call_soon_threadsafe(done, result)
+        loop = loaded.get_loop()
+        if isinstance(result, Exception):
+            loop.call_soon_threadsafe(loaded.set_exception, result)
+        else:
+            loop.call_soon_threadsafe(loaded.set_result, result)
 
     def _next(self) -> _Request | None:
         """Return the request whose turn it is; None if the engine ends."""
