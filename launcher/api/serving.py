@@ -84,7 +84,8 @@ def model_logs(
 
     With `follow`, continue until the served model is deleted. `tail` and `since` are those of `logs`.
     """
-    from launcher.backends.serving import logs, models as serving
+    from launcher.backends.serving import logs
+    from launcher.backends.serving import models as serving
 
     cluster = target.cluster()
     model = serving.named(cluster, name)

@@ -55,7 +55,7 @@ class Host:
     chips: int
     reason: str = ""
 
-    def as_row(self) -> tuple[str, ...]:
+    def as_row(self) -> tuple[str, str, str, str, str]:
         """Return its row in the table of a status."""
         ready = "yes" if self.ready else self.reason or "no"
         return self.pod, self.group, self.node or "(none)", ready, str(self.chips or "")
