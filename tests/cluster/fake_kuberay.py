@@ -24,13 +24,17 @@ def condition(kind: str, status: str, reason: str, message: str) -> Object:
 
 def part(cluster: str, *, application: str = "", message: str = "", provisioned: bool = True, **more: Any) -> Object:
     """Return the status of the active or the pending service: the RayCluster, and the state of the application."""
-    ready = "True" if provisioned else "False"
     conditions = [
-        condition("HeadPodReady", ready, "HeadPodRunningAndReady" if provisioned else "ContainersNotReady", ""),
-        condition(
-            "RayClusterProvisioned", ready, "AllPodRunningAndReadyFirstTime" if provisioned else "PodsNotReady", ""
-        ),
+        condition("HeadPodReady", "True", "HeadPodRunningAndReady", ""),
+        condition("RayClusterProvisioned", "True", "AllPodRunningAndReadyFirstTime", ""),
     ]
+    if not provisioned:
+        conditions = [
+            condition("HeadPodReady", "False", "ContainersNotReady", "containers with unready status: [ray-head]"),
+            condition(
+                "RayClusterProvisioned", "False", "RayClusterPodsProvisioning", "RayCluster Pods are provisioning"
+            ),
+        ]
     made: Object = {"rayClusterName": cluster, "rayClusterStatus": {"conditions": conditions}, **more}
     if application:
         deployment = {"status": "UNHEALTHY" if message else "HEALTHY", "message": message}
@@ -95,15 +99,15 @@ UPDATE_FAILED = status(
     pending=part("llama-2", application="DEPLOY_FAILED", message=TRACEBACK),
     endpoints=1,
 )
-REJECTED = status(ready=("False", "ValidationFailed", "spec.serveConfigV2 is not valid"))
+REJECTED = status(ready=("False", "ValidationFailed", "spec.serveConfigV2 is not valid"), generation=0)
 TIMED_OUT = status(ready=("False", "InitializingTimeout", "RayService failed to become ready within 1800s"))
 
 
 def write(api: Api, namespace: str, name: str, new: Object) -> Object:
-    """Replace the status of a RayService, for its current generation."""
+    """Replace the status of a RayService, for its current generation, unless the controller has not observed it."""
     path = f"{RAY}/{namespace}/rayservices/{name}"
     live = api.get(path)
-    wanted = {**new, "observedGeneration": live["metadata"]["generation"]}
+    wanted = {**new, "observedGeneration": new["observedGeneration"] and live["metadata"]["generation"]}
     kept = api.request("PUT", f"{path}/status", {**live, "status": wanted})
     assert kept["status"] == wanted, "the CRD does not have a field of this status"
     return live

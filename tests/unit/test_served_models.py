@@ -86,6 +86,11 @@ def test_states_that_kuberay_reports(rendered: Object, status: Object | None, st
     assert ServedModel(service(rendered, status), ADMITTED).state_and_reason == (state, reason)
 
 
+def test_a_rejection_of_previous_values_does_not_count(rendered: Object) -> None:
+    corrected = {**fake_kuberay.REJECTED, "observedGeneration": 1, "pendingServiceStatus": fake_kuberay.part("b")}
+    assert ServedModel(service(rendered, corrected), ADMITTED).state_and_reason[0] == "starting"
+
+
 def test_a_field_that_the_crd_does_not_have_fails(rendered: Object) -> None:
     with pytest.raises(AssertionError, match="numServeEndpoint"):
         service(rendered, {**fake_kuberay.READY, "numServeEndpoint": 1})

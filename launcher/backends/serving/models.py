@@ -31,8 +31,6 @@ from launcher.k8s.pods import Pod
 
 FAILING = ("DEPLOY_FAILED", "UNHEALTHY")
 """The states of an application of Ray Serve that need a user."""
-GIVEN_UP = ("ValidationFailed", "InitializingTimeout")
-"""The reasons of the condition Ready with which KubeRay does not continue."""
 _DEFAULT_PORT = 8000  # of Ray Serve
 
 
@@ -151,6 +149,24 @@ class ServedModel:
         return bool(self.pending and self.active.get("rayClusterName"))
 
     @property
+    def given_up(self) -> str:
+        """The reason with which KubeRay does not continue: ValidationFailed or InitializingTimeout; else "".
+
+        ValidationFailed remains after the values are corrected, until the model answers. KubeRay does not observe a
+        generation that is invalid.
+        """
+        ready = objects.condition(self.raw, "Ready")
+        if not ready.is_false or ready.reason not in ("ValidationFailed", "InitializingTimeout"):
+            return ""
+        return ready.reason if ready.reason == "InitializingTimeout" or not self.observed else ""
+
+    @property
+    def observed(self) -> bool:
+        """Whether KubeRay has processed the current values."""
+        generation = int(self.raw["metadata"].get("generation") or 0)
+        return int(objects.status(self.raw).get("observedGeneration") or 0) >= generation
+
+    @property
     def failure(self) -> str:
         """The message of an application that does not work, in the newest RayCluster; "" if there is none."""
         for application in ((self.pending or self.active).get("applicationStatuses") or {}).values():
@@ -202,7 +218,7 @@ class ServedModel:
         if self.object.deleting:
             return "deleting", "It is being deleted."
         ready = objects.condition(self.raw, "Ready")
-        if ready.is_false and ready.reason in GIVEN_UP:
+        if self.given_up:
             return "failed", ready.message or ready.reason
         if self.answers:
             return self._answering()

@@ -58,7 +58,10 @@ class ServedSituation(Situation):
 
     @cached_property
     def workload(self) -> Workload | None:
-        return self.model.workload
+        """Its Workload with the templates of its pods, which the model's does not have."""
+        known = self.model.workload
+        found = None if known is None else self._get(door.WORKLOAD, known.name)
+        return None if found is None else Workload(found)
 
     @cached_property
     def templates(self) -> list[Object]:
@@ -133,14 +136,14 @@ def _given_up(situation: ServedSituation) -> Finding | None:
     if state != "failed":
         return None
     ready = objects.condition(situation.run.raw, "Ready")
-    if ready.reason == "InitializingTimeout":
+    if situation.model.given_up == "InitializingTimeout":
         return Finding(
             f"{situation.name} failed: it did not answer within the time limit for its start, and KubeRay has deleted "
             "its Ray clusters.",
             (Evidence("RayService", situation.name, f"Ready is False, {ready.reason}: {sentence(one_line(reason))}"),),
             (f"KubeRay does not try again: launcher uninstall {situation.command_args}, then {situation.again}.",),
         )
-    if ready.reason == "ValidationFailed":
+    if situation.model.given_up:
         return Finding(
             f"{situation.name} failed: KubeRay does not accept its RayService: {sentence(one_line(reason))}",
             (Evidence("RayService", situation.name, f"Ready is False, {ready.reason}."),),
