@@ -60,12 +60,12 @@ class Served:
         containers = [{"name": "c", "image": "x", "resources": {"requests": chips, "limits": chips}}]
         workload["spec"]["podSets"] = [{"name": "slice", "count": 20, "template": {"spec": {"containers": containers}}}]
         workload = self.api.create(workload)
-        self.set_condition(workload, "QuotaReserved", "False", "Pending", message)
+        self.set_conditions(workload, ("QuotaReserved", "False", "Pending", message))
         return workload
 
-    def set_condition(self, workload: Object, *values: str) -> None:
+    def set_conditions(self, workload: Object, *conditions: tuple[str, str, str, str]) -> None:
         path = f"{KUEUE.format(self.cli.namespace)}/workloads/{workload['metadata']['name']}/status"
-        self.api.merge(path, {"status": {"conditions": [fake_kuberay.condition(*values)]}})
+        self.api.merge(path, {"status": {"conditions": [fake_kuberay.condition(*each) for each in conditions]}})
 
     def running(self, pod: str) -> Callable[[], bool]:
         path = f"/api/v1/namespaces/{self.cli.namespace}/pods/{pod}"
@@ -109,7 +109,9 @@ def test_the_life_of_a_served_model(served: Served) -> None:
 
     # Admitted, and loading.
     served.api.merge(served.path, {"spec": {"rayClusterConfig": {"suspend": False}}})
-    served.set_condition(workload, "Admitted", "True", "Admitted", "")
+    served.set_conditions(
+        workload, ("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "")
+    )
     served.write(fake_kuberay.LOADING)
     head, _ = add_pods(served.plane, namespace, NAME, "llama-1", ready=1)
     until(served.running(head))
