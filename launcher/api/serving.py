@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from launcher.backends.log_excerpt import Excerpt
+from launcher.backends.lookup import is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -111,7 +112,6 @@ def _has_model(name: str, target: Target) -> bool:
     """Return whether a served model has the name; False if the cluster does not answer or denies it."""
     if not target.cluster_requested:
         return False
-    from launcher.backends.lookup import is_name
     from launcher.backends.serving import models as serving
 
     if not is_name(name):

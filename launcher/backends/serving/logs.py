@@ -1,7 +1,6 @@
-"""The output of a served model: the logs of its pods, to which Ray writes the output of its processes.
+"""The logs of a served model's pods: of its head, or of a host.
 
-The head's log has what Ray Serve does: deployments, checks of replicas, autoscaling. A replica's log has the requests,
-and what the engine prints.
+They have what Ray itself prints. Ray writes the logs of its actors, such as the replicas, to files in the pods.
 """
 
 from __future__ import annotations
