@@ -165,3 +165,30 @@ def test_a_run_that_waits_too_long_tries_the_next_alternative(
     assert (
         "waited 1 s for alternative 1 of 2 (v5e 2x4, on-demand); it now waits for alternative 2 of 2" in err.getvalue()
     )
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_flavor_that_a_run_got_is_shown(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
+    file = values(cli, {"topology": "2x4"}, {"topology": "2x4", "provisioning": "spot"})
+    done = cli("submit", "-f", file, "--detach", "-o", "json")
+    assert (done.code, done.json["provisioning"]) == (0, "on-demand or spot"), done.err
+    assert "Submitting alternative" not in done.err  # Kueue selects
+    (run,) = cli.runs(admin)
+    with kueue_queues_runs(control_plane, cli.namespace):
+        [workload] = until(lambda: admin.items(f"{KUEUE.format(cli.namespace)}/workloads"))
+    path = path_of({"apiVersion": QUEUE["apiVersion"], "kind": "Workload", **workload})
+    chips = {"flavors": {"google.com/tpu": "v5e-2x4"}, "resourceUsage": {"google.com/tpu": "8"}, "count": 2}
+    admission = {"clusterQueue": "alternatives", "podSetAssignments": [{"name": "slice", **chips}]}
+    now = run["metadata"]["creationTimestamp"]
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "Quota reserved"}
+    admin.merge(
+        f"{path}/status",
+        {"status": {"admission": admission, "conditions": [{**reserved, "lastTransitionTime": now}]}},
+    )
+    status = cli("status", "demo", "-n", cli.namespace)
+    assert "1 x v5e 2x4, flavor v5e-2x4" in status.out
+    listed = cli("list", "-n", cli.namespace)
+    assert "1 x v5e 2x4, flavor v5e-2x4" in listed.out
+    report = cli("report", "demo", "-n", cli.namespace, "--out", str(cli.folder / "demo.html"))
+    assert report.code == 0, report.err
+    assert "v5e 2x4, flavor v5e-2x4" in (cli.folder / "demo.html").read_text(encoding="utf-8")
