@@ -171,7 +171,7 @@ def _application_failing(situation: ServedSituation) -> Finding | None:
             tuple(shown),
             (
                 f"Correct the values, or restore the previous ones, and {situation.again}.",
-                f"launcher logs {situation.command_args} shows the log of the new version.",
+                f"launcher logs {situation.command_args} shows the log of the new version's head.",
             ),
         )
     what = "Ray Serve cannot deploy the model" if failed else "its replicas fail their health checks"
@@ -219,7 +219,7 @@ def _too_few(situation: ServedSituation) -> Finding | None:
     return Finding(
         f"{situation.name} answers with {model.replicas} replicas of at least {low}.",
         tuple(Evidence("Pod", pod.name, _pod_text(pod)) for pod in waiting[:3]),
-        (f"launcher logs {situation.command_args} shows what Ray Serve does about the others.",),
+        (f"launcher status {situation.command_args} shows its pods.",),
     )
 
 
@@ -241,7 +241,7 @@ def _stopped_answering(situation: ServedSituation) -> Finding | None:
     return Finding(
         f"{situation.name} has not answered for {situation.ago(ready.since)}: no replica is ready.",
         tuple(Evidence("Pod", pod.name, _pod_text(pod)) for pod in waiting[:3]),
-        (f"launcher logs {situation.command_args} shows what Ray Serve does about it.",),
+        (f"launcher status {situation.command_args} shows its pods.",),
     )
 
 
@@ -259,11 +259,7 @@ def _loading(situation: ServedSituation) -> Finding | None:
     return Finding(
         f"{situation.name} is starting: {doing}, and {ready} of {wanted} pods are ready.",
         tuple(Evidence("event", event.reason, sentence(one_line(event.message))) for event in events[:2]),
-        (
-            f"launcher logs {situation.command_args} --worker 0 shows what the replica does."
-            if took > _PATIENCE
-            else "No action is needed.",
-        ),
+        (f"launcher status {situation.command_args} shows its pods." if took > _PATIENCE else "No action is needed.",),
     )
 
 
