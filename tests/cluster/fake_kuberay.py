@@ -106,7 +106,7 @@ TIMED_OUT = status(ready=("False", "InitializingTimeout", "RayService failed to 
 def write(api: Api, namespace: str, name: str, new: Object) -> Object:
     """Replace the status of a RayService, for its current generation, unless the controller has not observed it."""
     path = f"{RAY}/{namespace}/rayservices/{name}"
-    live = api.get(path)
+    live: Object = api.get(path)
     wanted = {**new, "observedGeneration": new["observedGeneration"] and live["metadata"]["generation"]}
     kept = api.request("PUT", f"{path}/status", {**live, "status": wanted})
     assert kept["status"] == wanted, "the CRD does not have a field of this status"
@@ -128,5 +128,5 @@ def add_pods(plane: ControlPlane, namespace: str, name: str, cluster: str, *, re
         meta = {"name": f"{cluster}-{group}-{number}", "namespace": namespace, "labels": labels, "annotations": waits}
         spec = {"containers": [{"name": f"ray-{group}", "image": "example.invalid/serve:1"}], "nodeName": "node1"}
         plane.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-        names.append(meta["name"])
+        names.append(f"{cluster}-{group}-{number}")
     return names
