@@ -39,10 +39,11 @@ class ServedModelStatus:
     """The current status of a served model. Scripts read its fields as JSON: add fields, never rename them.
 
     `state` is queued, starting, ready (it answers), updating (it answers, and its changed values are being applied),
-    unhealthy (it answers not at all, or not in all replicas), failed (KubeRay rejects it or stops waiting for it, or Kueue has deactivated it) or deleting.
-    `reason` explains the state. `model` is what the replicas load, and `model_name` its name in requests. `replicas`
-    of at least `replicas_min` and at most `replicas_max` replicas answer. `url` is the address of the API for pods of
-    the namespace. `position` is the place in the queue, from 1. A field that is unknown is None or empty.
+    unhealthy (it answers not at all, or not in all replicas), failed (KubeRay rejects it or stops waiting for it, or
+    Kueue has deactivated it) or deleting. `reason` explains the state. `model` is what the replicas load, and
+    `model_name` its name in requests. `replicas` of at least `replicas_min` and at most `replicas_max` replicas answer.
+    `url` is the address of the API for pods of the namespace. `position` is the place in the queue, from 1. A field
+    that is unknown is None or empty.
     """
 
     name: str
