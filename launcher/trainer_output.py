@@ -26,6 +26,8 @@ EVALUATIONS_FILE = "evaluations.jsonl"
 TEXT_PREFIX, GENERATED_PREFIX = "SLIPWAY_TEXT ", "SLIPWAY_GENERATED "
 EVALUATION_PREFIX, EVALUATION_PROGRESS_PREFIX = "SLIPWAY_EVALUATION ", "SLIPWAY_EVALUATION_PROGRESS "
 """The text before a line of trainer.generate (a piece of text, the numbers) and of trainer.evaluate in its output."""
+SERVING_PREFIX = "SLIPWAY_SERVING "
+"""The text before the line of trainer.serve that it prints when the model answers."""
 TRY_AGAIN = 75
 """The exit code of a trainer that could not start Ray because the machine is busy."""
 

@@ -37,7 +37,7 @@ from launcher.api.gke import (
     plan_cluster,
 )
 from launcher.api.images import build_image, image_commands, plan_image
-from launcher.api.inference import evaluate, evaluations, generate
+from launcher.api.inference import chat, evaluate, evaluations, generate, serve
 from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
 from launcher.api.plans import check, plan, render, values
 from launcher.api.releases import (
@@ -78,6 +78,7 @@ __all__ = [
     "build_image",
     "cancel",
     "cancel_sweep",
+    "chat",
     "check",
     "check_release",
     "checkpoints",
@@ -132,6 +133,7 @@ __all__ = [
     "resolve",
     "run_or_model",
     "select",
+    "serve",
     "shell",
     "status",
     "submit",
@@ -143,7 +145,3 @@ __all__ = [
     "wait",
     "wait_sweep",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

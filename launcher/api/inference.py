@@ -1,8 +1,9 @@
-"""Use the models of runs: generate text, and evaluate them on tasks."""
+"""Use the models of runs: generate text, evaluate them on tasks, and serve them on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
@@ -11,9 +12,11 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
     from launcher.config.plan import LaunchPlan
+    from launcher.inference.chat import Chat
     from launcher.inference.evaluate import Results
     from launcher.inference.generate import Generated
     from launcher.inference.job import Submit
+    from launcher.inference.serve import Served
 
 
 def generate(
@@ -87,3 +90,52 @@ def evaluations(name: str, *, target: Target = DEFAULT_TARGET) -> Results:
     from launcher.inference.evaluate import stored
 
     return stored(name, target)
+
+
+@contextmanager
+def serve(
+    name: str,
+    *,
+    step: str | int | None = None,
+    model: str | None = None,
+    port: int = 0,
+    context: int = 8192,
+    key: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    target: Target = DEFAULT_TARGET,
+) -> Iterator[Served]:
+    """Serve a checkpoint of a run, or a Hugging Face folder, with OpenAI's API on this machine, until the context ends.
+
+    `name` and `step` are as in `generate`. The context yields what is served when the model has generated a token.
+    `model` is the name of the model in requests (default: that of the run or of the folder), `port` the port on
+    loopback (0: a free one), `context` the most tokens of a request and its answer, and `key` the API key (None: a new
+    one). Raises LauncherError if the model does not fit this machine, or if the port or the name is already used.
+    """
+    from launcher.inference import serve as serving
+    from launcher.inference.source import resolve
+
+    source = resolve(name, None if step is None else str(step), target)
+    wanted = serving.name_of(name) if model is None else model
+    with serving.serve(source, model=wanted, port=port, context=context, key=key, say=say) as served:
+        yield served
+
+
+def chat(
+    name: str | None = None,
+    *,
+    url: str | None = None,
+    key_file: str | None = None,
+    system: str = "",
+    max_tokens: int | None = None,
+    temperature: float = 0.8,
+    on_text: Callable[[], None] = lambda: None,
+) -> Chat:
+    """Return a conversation with a model that `serve` serves on this machine, or that a URL serves.
+
+    The API key for a URL is in `key_file` or SLIPWAY_API_KEY. `on_text` is called once if the model has no chat
+    template and continues the text so far. Raises LauncherError if no such model is served.
+    """
+    from launcher.inference.chat import Chat, Options, connect
+
+    record = connect(name, url, key_file=key_file)
+    return Chat(record, Options(system, max_tokens, temperature), on_text)

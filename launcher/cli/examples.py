@@ -46,6 +46,16 @@ _EXAMPLES = {
         "launcher eval first second --compare",
         "docs/how-to/generate-and-evaluate.md",
     ),
+    "serve": (
+        "launcher serve first",
+        "launcher serve first --step best --port 8001 --name first-best",
+        "docs/how-to/serve-a-model.md",
+    ),
+    "chat": (
+        "launcher chat first",
+        "launcher chat --url http://127.0.0.1:8000/v1 < questions.txt",
+        "docs/how-to/serve-a-model.md",
+    ),
     "export": (
         "launcher export first --to ./first",
         "launcher export first --step best --dtype bfloat16 --to hf:example/first",

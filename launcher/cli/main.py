@@ -36,6 +36,8 @@ GROUPS = {
         "import": "Import a model in Hugging Face format as weights to start from.",
         "generate": "Generate text with a checkpoint of a run.",
         "eval": "Evaluate checkpoints of runs on tasks of lm-eval.",
+        "serve": "Serve a checkpoint of a run with OpenAI's API on this machine.",
+        "chat": "Talk with a model that launcher serve serves.",
     },
     "Values": {
         "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
@@ -78,6 +80,8 @@ _OTHER_NAMES = {
     **dict.fromkeys(("estimate", "plan", "cost", "price"), "launcher forecast"),
     **dict.fromkeys(("upgrade", "deploy"), "launcher install"),
     **dict.fromkeys(("build", "push"), "launcher image build"),
+    **dict.fromkeys(("server", "host", "api"), "launcher serve"),
+    **dict.fromkeys(("talk", "ask", "prompt"), "launcher chat"),
     **dict.fromkeys(("ui", "web"), "launcher dashboard"),
     **dict.fromkeys(("exec", "ssh"), "launcher shell"),
     **dict.fromkeys(("convert", "push-to-hub", "upload"), "launcher export, or launcher import"),

@@ -72,6 +72,14 @@ def of_run(train: Mapping[str, Any], tokens: int | None) -> Need | None:
     return Need(weights, cache, explained)
 
 
+def requests_at_once(folder: Path, config: Mapping[str, Any], tokens: int, most: int) -> int:
+    """Return how many requests of this length have room for their KV caches at the same time: at least 1."""
+    need, available = of_model(folder, config, tokens), machine.memory_to_spare()
+    if available is None or not need.cache:
+        return most
+    return max(1, min(most, int((available - need.weights - RUNTIME) / need.cache)))
+
+
 def _check(name: str, need: Need, *, of_a_run: bool = False) -> None:
     available = machine.memory_to_spare()
     if available is None or need.total <= available:

@@ -16,7 +16,7 @@ from launcher.inference import child, memory
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.report.storage import is_path, is_url
-from launcher.weights import checkpoints
+from launcher.weights import checkpoints, hub
 
 MODEL_CONFIG = "config.json"
 # trainer/inference/exported.py exports into this folder of the run, by the step. The file shows that it is whole.
@@ -91,6 +91,13 @@ def resolve(name: str, step: str | None, target: Target = DEFAULT_TARGET) -> Sou
         raise LauncherError(
             f"{name} is in a bucket, where a model cannot run.",
             "Give the name of its run, or a copy of a Hugging Face folder on this machine: ./FOLDER",
+        )
+    if name.startswith(hub.PREFIX):
+        repository = hub.repository(name)
+        folder = repository.rpartition("/")[2]
+        raise LauncherError(
+            f"{name} is on Hugging Face, but a model runs from a folder of this machine.",
+            f"Download it: hf download {repository} --local-dir ./{folder}, and then use ./{folder}.",
         )
     if is_path(name):
         return _of_folder(name, Path(name).expanduser().absolute(), step)

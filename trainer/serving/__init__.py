@@ -1,4 +1,5 @@
-"""The application that serves a model with OpenAI's API, under Ray Serve (charts/serve).
+"""The application that serves a model with OpenAI's API.
 
-It runs in the image for serving (docker/serve), which has an engine and Ray Serve. The trainer does not import it.
+Under Ray Serve (charts/serve), app.py runs in the image for serving (docker/serve), with vLLM or transformers. On one
+machine, trainer/serve.py runs the same API with MLX, without Ray.
 """

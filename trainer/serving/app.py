@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from ray import serve
 
-from trainer.serving.engines import EngineError, Sampling, engine_for
+from trainer.serving.engines import check, engine_for
 from trainer.serving.openai_api import Api
 from trainer.serving.settings import Settings
 
@@ -34,13 +34,7 @@ class Model:
 
     async def check_health(self) -> None:
         """Generate a token. Ray Serve calls this, and replaces the replica if it raises an error."""
-        tokenizer = self._engine.tokenizer
-        token = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), 0)
-        tokens = 0
-        async for piece in self._engine.generate([token], Sampling(max_tokens=1, temperature=0.0)):
-            tokens += piece.tokens
-        if tokens != 1:
-            raise EngineError(f"The engine generated {tokens} tokens instead of one.")
+        await check(self._engine)
 
     @_app.api_route("/{path:path}", methods=["GET", "POST", "PUT", "DELETE"])  # type: ignore[untyped-decorator]
     async def answer(self, request: Request) -> Any:

@@ -57,3 +57,14 @@ def engine_for(settings: Settings) -> Engine:
     module = importlib.import_module(f"trainer.serving.{settings.engine}_engine")
     engine: Engine = module.create(settings)
     return engine
+
+
+async def check(engine: Engine) -> None:
+    """Generate a token. Raises EngineError if that is not possible."""
+    tokenizer = engine.tokenizer
+    token = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), 0)
+    tokens = 0
+    async for piece in engine.generate([token], Sampling(max_tokens=1, temperature=0.0)):
+        tokens += piece.tokens
+    if tokens != 1:
+        raise EngineError(f"The engine generated {tokens} tokens instead of one.")

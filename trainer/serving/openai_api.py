@@ -26,6 +26,10 @@ _DEFAULT_TOKENS = 16
 """The default of max_tokens in OpenAI's completions. A chat has none: the answer can fill the context."""
 
 
+NO_CHAT_TEMPLATE = "no_chat_template"
+"""The code of the error for a chat with a model that has no chat template. launcher/inference/chat.py reads it."""
+
+
 class _StreamOptions(BaseModel):
     model_config = ConfigDict(extra="ignore")
     include_usage: bool = False
@@ -94,17 +98,17 @@ class _Completion(_Common):
 class _Refused(Exception):
     """The request cannot be answered; the text is a sentence for its sender."""
 
-    def __init__(self, status: int, message: str, kind: str, param: str | None = None) -> None:
+    def __init__(self, status: int, message: str, kind: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.kind, self.param = status, kind, param
+        self.status, self.kind, self.param, self.code = status, kind, param, code
 
     def response(self) -> JSONResponse:
         headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
-        return JSONResponse(_error(str(self), self.kind, self.param), self.status, headers)
+        return JSONResponse(_error(str(self), self.kind, self.param, self.code), self.status, headers)
 
 
-def _error(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": None}}
+def _error(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class Api:
     async def _chat(self, wanted: _Chat) -> Response:
         if not getattr(self._engine.tokenizer, "chat_template", None):
             message = f"The model {self._name} has no chat template; use /v1/completions."
-            raise _Refused(400, message, "invalid_request_error", "messages")
+            raise _Refused(400, message, "invalid_request_error", "messages", NO_CHAT_TEMPLATE)
         messages = [{"role": message.role, "content": message.text} for message in wanted.messages]
         try:
             text = self._engine.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher import api
+from launcher.cli import output
+from launcher.cli.options import WholeNumber, format_option, run_argument, run_target_options, step_option
+from launcher.k8s.target import Target
+
+if TYPE_CHECKING:
+    from launcher.inference.serve import Served
+
+
+@click.command()
+@run_argument
+@step_option
+@click.option("--port", type=WholeNumber(1, 65535), default=8000, metavar="PORT", help="The port (default: 8000).")
+@click.option(
+    "--name", "model", metavar="MODEL", help="The model's name in requests (default: that of the run or the folder)."
+)
+@click.option(
+    "--context-length",
+    "context_length",
+    type=WholeNumber(1),
+    default=8192,
+    metavar="N",
+    help="The most tokens of a request and its answer, if the model's context is longer (default: 8192).",
+)
+@click.option(
+    "--api-key-file",
+    metavar="FILE",
+    help="A file with the API key that requests need (default: SLIPWAY_API_KEY, else a new key, which is printed).",
+)
+@run_target_options
+@format_option
+def command(
+    name: str,
+    step: str | None,
+    port: int,
+    model: str | None,
+    context_length: int,
+    api_key_file: str | None,
+    target: Target,
+    form: str,
+) -> int:
+    """Serve a checkpoint of a run with OpenAI's API on this machine.
+
+    NAME is a run, a run's folder, or a Hugging Face folder (both with a slash in it: ./NAME). The command serves the
+    model until Ctrl-C, on the CPU of this machine, and only to programs of this machine. It prints the URL when the
+    model has generated a token. Every request needs the API key. Several requests are answered in turn, token by token.
+
+    The checkpoint of a run is exported once into the run's folder. A newer checkpoint needs a restart. To serve the
+    model of a run on a cluster: launcher install serve.
+    """
+
+    from launcher.inference.serve import KEY_VARIABLE, read_key
+
+    key = read_key(api_key_file)
+    with api.serve(
+        name, step=step, model=model, port=port, context=context_length, key=key, say=output.narrate, target=target
+    ) as served:
+        kept = None if key is None else f"$(cat {api_key_file})" if api_key_file else f"${KEY_VARIABLE}"
+        output.narrate(*_instructions(served, kept))
+        data = {"name": name, "step": served.step, "model": served.model, "url": served.url, "chat": served.chat}
+        output.emit(data, form, served.url)
+        try:
+            served.wait()
+        except KeyboardInterrupt:
+            output.narrate(f"\n{served.model} is no longer served.")
+    return 0
+
+
+def _instructions(served: Served, kept: str | None) -> list[str]:
+    """Return what a user needs for a request. `kept` is where the shell finds the key; None: it is new."""
+    body: dict[str, object] = {"model": served.model}
+    body |= {"messages": [{"role": "user", "content": "Hello"}]} if served.chat else {"prompt": "def main("}
+    data = json.dumps({**body, "max_tokens": 100, "stream": True})
+    endpoint = "chat/completions" if served.chat else "completions"
+    checkpoint = "" if served.step is None else f" (checkpoint {served.step})"
+    return [
+        f"ready: {served.model}{checkpoint} answers at {served.url}, requests of up to {served.context:,} tokens with "
+        "their answers.",
+        *([f"API key: {served.key}"] if kept is None else []),
+        "To send a request:",
+        f"  curl -N {served.url}/{endpoint} -H \"Authorization: Bearer {kept or served.key}\" -d '{data}'",
+        "To talk with it, in another terminal:",
+        f"  launcher chat {served.model}",
+        "Press Ctrl-C to stop.",
+    ]
