@@ -25,6 +25,7 @@ from typing import Any
 
 from tests import bench_cluster, bench_report
 from tests.tools.go_tools import cache_dir, tool
+from tests.trainer.serving_run import serve
 from trainer import config as trainer_config
 from trainer import data
 
@@ -60,6 +61,7 @@ def main() -> None:
             yield template_row()
         yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
         if not only_cluster:
+            yield serving_row()
             yield from training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
 
     print(f"{'':58}{'ours':>9}{'other':>9}{'ratio':>8}{'goal':>7}")  # the table is what this command is for
@@ -91,6 +93,13 @@ def help_row(xpk: Path) -> Row:
     commands = ([str(CHECKOUT / ".venv/bin/launcher"), "--help"], [str(xpk / "bin/xpk"), "--help"])
     ours, other = alternate(lambda: timed(commands[0]), lambda: timed(commands[1]), rounds=7)
     return "launcher --help / xpk --help", ours[1:], other[1:], 0.10
+
+
+def serving_row() -> Row:
+    """Compare the seconds per token of one client with transformers' own: 1.11 is 0.9 of its tokens per second."""
+    with tempfile.TemporaryDirectory() as folder:
+        speed = serve(Path(folder), "--speed")["speed"]
+    return "a token of a served model / transformers' generate", speed["served"], speed["bare"], 1.11
 
 
 def start_row() -> Row:

@@ -50,6 +50,7 @@ from launcher.api.releases import (
     uninstall,
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
+from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -67,6 +68,7 @@ from launcher.backends.selection import RunFilter, select
 
 __all__ = [
     "Alternatives",
+    "IsServedModel",
     "NoSuchRun",
     "RunFilter",
     "WaitTimeout",
@@ -97,6 +99,7 @@ __all__ = [
     "evaluate",
     "evaluations",
     "explain",
+    "explain_model",
     "export",
     "find",
     "find_sweep",
@@ -109,6 +112,8 @@ __all__ = [
     "list_runs",
     "logs",
     "metrics",
+    "model_logs",
+    "models",
     "plan",
     "plan_cluster",
     "plan_export",
@@ -126,6 +131,7 @@ __all__ = [
     "render_release",
     "report",
     "resolve",
+    "run_or_model",
     "select",
     "serve",
     "shell",

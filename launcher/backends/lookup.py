@@ -29,6 +29,11 @@ class NoSuchRun(LauncherError):
     """Neither a run nor a sweep has the name."""
 
 
+def is_name(text: str) -> bool:
+    """Return whether the text is a valid name of an object."""
+    return _NAME.fullmatch(text) is not None
+
+
 def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
     """Return the backends of every kind of run that `target` includes.
 

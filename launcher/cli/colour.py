@@ -12,8 +12,8 @@ from typing import TextIO
 
 _COLOURS = {
     **dict.fromkeys(("succeeded", "running", "ready", "ok"), "green"),
-    **dict.fromkeys(("failed", "problem", "error", "Error"), "red"),
-    **dict.fromkeys(("queued", "admitted", "starting", "preempted", "restarting"), "cyan"),
+    **dict.fromkeys(("failed", "unhealthy", "problem", "error", "Error"), "red"),
+    **dict.fromkeys(("queued", "admitted", "starting", "preempted", "restarting", "updating"), "cyan"),
     **dict.fromkeys(("cancelled", "warning", "Warning", "Hint", "unknown"), "yellow"),
 }
 _PREFIX = re.compile(r"^()(Error|Warning|Hint|error|warning)(?=: )", re.MULTILINE)

@@ -13,15 +13,15 @@ GROUPS = {
     "Train": {
         "submit": "Check the values, start the run, and follow it until it ends.",
         "list": "List the runs of this machine and of the namespace.",
-        "status": "Show the status of a run, a sweep or a long-lived Ray cluster.",
-        "logs": "Print the output of a run's current attempt.",
+        "status": "Show the status of a run, a sweep, a served model or a long-lived Ray cluster.",
+        "logs": "Print the output of a run's current attempt, or of a served model.",
         "attach": "Follow a run or a sweep again, until it ends.",
         "wait": "Wait until a run ends, or all runs of a sweep.",
         "cancel": "Stop runs or sweeps, and release their resources.",
         "delete": "Delete runs that have ended, or all runs of a sweep.",
     },
     "Understand": {
-        "explain": "Explain why a run waits or failed, and how to fix it.",
+        "explain": "Explain why a run waits or failed, or why a served model does not answer, and how to fix it.",
         "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
         "report": "Write a report that compares runs, as one HTML page.",
         "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",

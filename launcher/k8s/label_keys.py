@@ -7,6 +7,9 @@ RUN = "slipway.dev/run"
 TEAM = "slipway.dev/team"
 SWEEP = "slipway.dev/sweep"
 
+MODEL = "slipway.dev/model"
+"""On a RayService of charts/serve and its pods: the name of the release."""
+
 # Annotations of a run's object; keys of a Ray job's metadata, too.
 RUN_CONFIG = "slipway.dev/run-config"
 """The run config, as JSON."""

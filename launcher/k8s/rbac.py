@@ -80,6 +80,12 @@ PERMISSIONS_BY_VERB = (
         (*_each("delete", "rayjobs", _RAY), *_each("delete", "jobsets", _JOB_SET)),
         "runs cannot be deleted",
     ),
+    VerbPermissions(
+        "list, status, logs, explain (served models)",
+        _each("get list", "rayservices", _RAY),
+        "served models cannot be listed or followed",
+        everyday=False,
+    ),
 )
 # Optional: a user without these permissions is not an error.
 INSTALL_PERMISSIONS = VerbPermissions(

@@ -213,6 +213,12 @@ def _ray_spec(template: Shape) -> dict[str, Shape]:
     }
 
 
+_SERVICE_STATUS: Shape = {
+    "rayClusterName": text,
+    "trafficRoutedPercent": number,
+    "applicationStatuses": Map({"status": text, "message": text}),
+    "rayClusterStatus": {"conditions": _CONDITIONS},
+}
 _QUOTA: Shape = [
     {
         "flavors": [
@@ -277,6 +283,21 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "desiredWorkerReplicas": number,
             "head": {"serviceName": text},
             "conditions": _CONDITIONS,
+        },
+    },
+    "RayService": {
+        "metadata!": _CREATED,
+        "spec!": {
+            "serveConfigV2": text,
+            "excludeHeadPodFromServeSvc": flag,
+            "rayClusterConfig!": {"suspend": flag, **_ray_spec(_TEMPLATE)},
+        },
+        "status": {
+            "conditions": _CONDITIONS,
+            "numServeEndpoints": number,
+            "observedGeneration": number,
+            "activeServiceStatus": _SERVICE_STATUS,
+            "pendingServiceStatus": _SERVICE_STATUS,
         },
     },
     "Workload": {

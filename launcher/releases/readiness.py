@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from launcher.backends.serving.models import ServedModel
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER, RAY_SERVICE
 from launcher.k8s.kueue.queues import Queue
@@ -20,12 +21,27 @@ SECONDS = {"queues": 30.0, "ray-cluster": 900.0, "serve": 1800.0}
 model is also loaded and compiled."""
 
 
+_FINAL_SECONDS = 10.0
+"""How long the wait continues after an object has failed: the failure can be that of the previous values."""
+
+
+class Final(str):
+    """A sentence about an object that does not become ready by waiting."""
+
+    __slots__ = ()
+
+
 def wait(cluster: Cluster, rendered: Sequence[Manifest], say: Callable[[str], None], seconds: float) -> list[str]:
-    """Wait until all objects are ready; return what is not ready at the end. Reports each change to `say`."""
-    deadline, before = time.monotonic() + seconds, ""
+    """Wait until all objects are ready; return what is not ready at the end. Reports each change to `say`.
+
+    Ends early if an object cannot become ready.
+    """
+    deadline, before, last_hope = time.monotonic() + seconds, "", time.monotonic()
     while missing := not_ready(cluster, rendered):
         left = deadline - time.monotonic()
-        if left <= 0:
+        if not any(isinstance(each, Final) for each in missing):
+            last_hope = time.monotonic()
+        if left <= 0 or time.monotonic() - last_hope > _FINAL_SECONDS:
             break
         now = missing[0]
         if len(missing) > 1:
@@ -99,21 +115,21 @@ def _ray_service(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if not status and live["spec"]["rayClusterConfig"].get("suspend"):
         queue = objects.label(live, label_keys.KUEUE_QUEUE)
         return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
-    if not status or status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+    model = ServedModel(live)
+    if model.given_up:
+        message = objects.condition(live, "Ready").message or model.given_up
+        return Final(f"{called} failed: {message.rstrip('.')}.")
+    if not model.observed:
         return f"{called}: KubeRay has not processed it yet."
-    pending = status.get("pendingServiceStatus") or {}
-    if objects.is_true(live, "Ready") and not pending.get("rayClusterName"):
+    if model.answers and not model.pending:
         return ""
-    part = pending if pending.get("rayClusterName") else status.get("activeServiceStatus") or {}
-    for application in (part.get("applicationStatuses") or {}).values():
-        if application.get("status") in ("DEPLOY_FAILED", "UNHEALTHY") and application.get("message"):
-            lines = [line.strip() for line in application["message"].splitlines() if line.strip()]
-            return f"{called}: the model does not answer: {lines[-1].rstrip('.')}."
-    name = part.get("rayClusterName")
+    if model.failure:
+        return f"{called}: the model does not answer: {model.failure}."
+    name = model.newest_cluster
     ray = cluster.get(RAY_CLUSTER, name, objects.namespace(live)) if name else None
     if ray is not None and (why := _ray_cluster(cluster, RAY_CLUSTER, ray)):
         return why
-    upgrade = " The old replicas still answer." if objects.is_true(live, "Ready") else ""
+    upgrade = " The old replicas still answer." if model.answers else ""
     return f"{called}: the model is being loaded.{upgrade}"
 
 

@@ -21,6 +21,7 @@ from tests.charts.schemas import CHECKOUT, objects, pod_templates, validate
 PRESETS = presets_dir()
 LLAMA = PRESETS / "tutorials" / "llama3-8b-v6e-16.yaml"
 MULTISLICE = PRESETS / "tutorials" / "multislice-v5e.yaml"
+DWS = PRESETS / "tutorials" / "dws-flex-start.yaml"
 STANDARD = PRESETS / "clusters" / "gke-standard.yaml"
 AUTOPILOT = PRESETS / "clusters" / "gke-autopilot.yaml"
 KIND = PRESETS / "clusters" / "kind.yaml"
@@ -31,6 +32,7 @@ USES: list[tuple[str, Path, list[str]]] = [
     ("ray-cluster", LLAMA, []),
     ("run", LLAMA, []),
     ("run", LLAMA, ["run.kind=job-set"]),
+    ("run", DWS, []),
     *(("run", MULTISLICE, [f"slice.count={count}", f"run.name=multislice-{count}slice"]) for count in (1, 2, 3)),
     ("run", MULTISLICE, ["security.hostNetwork=true", "security.privileged=true"]),
     ("run", MULTISLICE, ["run.name=low-priority", "queue.podPriority=low-priority"]),
@@ -44,7 +46,7 @@ def render(helm: Path, chart: str, files: Sequence[Path], sets: Iterable[str] = 
 
 
 def test_every_tutorial_and_cluster_is_tested_here() -> None:
-    assert {LLAMA, MULTISLICE} == set((PRESETS / "tutorials").iterdir())
+    assert {LLAMA, MULTISLICE, DWS} == set((PRESETS / "tutorials").iterdir())
     assert set(CLUSTERS) == set((PRESETS / "clusters").glob("*.yaml"))
 
 
@@ -73,9 +75,9 @@ def test_a_tutorial_is_one_valid_object_on_every_cluster(
     ids=lambda value: value.stem if isinstance(value, Path) else " ".join(value),
 )
 def test_launcher_check_accepts_it(file: Path, sets: list[str], cluster: Path | None) -> None:
-    """One problem is expected: a mesh of 4 x 4 does not fit the one CPU of a cluster of kind."""
+    """One problem is expected: a mesh of 16 chips does not fit the one CPU of a cluster of kind."""
     files = [str(path) for path in (file, cluster) if path]
-    expected = ["mesh"] if file == LLAMA and cluster and cluster.stem == "kind" else []
+    expected = ["mesh"] if file in (LLAMA, DWS) and cluster and cluster.stem == "kind" else []
     problems = check_launch(load(files, sets), chart_defaults("run"))
     assert [problem.rule for problem in problems if problem.rule != "placeholder"] == expected
 
@@ -140,7 +142,7 @@ def test_autopilot_and_standard_differ_by_the_sidecars_limits(
     for path, pod in standard_pods.items():
         found = {where: (a, b) for where, a, b in differences(pod, autopilot_pods[path])}
         # A run without a bucket has no sidecar.
-        assert found == (SIDECAR if file == LLAMA else {})
+        assert found == (SIDECAR if file in (LLAMA, DWS) else {})
     # Nothing differs outside of the pods.
     for pod in [*standard_pods.values(), *autopilot_pods.values()]:
         pod.clear()

@@ -168,7 +168,9 @@ def read_by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[
 
 
 def read_by_the_launcher(slice_: Case) -> dict[str, Any]:
-    config: dict[str, Any] = run_config({"slice": slice_}, TABLE)["accelerator"]
+    config: dict[str, Any] = run_config({"slice": slice_, "storage": {"mountPath": "/data"}, "train": {}}, TABLE)[
+        "accelerator"
+    ]
     return config
 
 

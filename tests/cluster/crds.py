@@ -15,8 +15,8 @@ from tests.cluster.api import Api, ApiError
 from tests.tools.go_tools import cached
 
 DEFAULTS = {"kueue": "0.19.2", "jobset": "0.12.0", "kuberay": "1.7.0"}
-# Slipway does not use these, and the API server needs two seconds for each.
-UNUSED = {"ray.io_rayservices.yaml", "ray.io_raycronjobs.yaml"}
+# Slipway does not use this kind, and the API server needs two seconds for it.
+UNUSED = {"ray.io_raycronjobs.yaml"}
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 

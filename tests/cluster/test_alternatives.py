@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import threading
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -137,31 +136,46 @@ def test_a_run_that_waits_too_long_tries_the_next_alternative(
     cli: LauncherCli, control_plane: ControlPlane, admin: Api
 ) -> None:
     use(admin, of_2x4=8, of_4x4=16)
-    file = values(cli, SMALL, {**LARGE, "after": "1s"})
-    err = io.StringIO()
-    found = []
-    thread = threading.Thread(target=lambda: found.append(cli("submit", "-f", file, err=err)))
+    process = cli.start("submit", "-f", values(cli, SMALL, {**LARGE, "after": "1s"}))
     with kueue_queues_runs(control_plane, cli.namespace):
-        thread.start()
-        second = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 4], 60)[0]
-        assert second["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
-        # It keeps its place in the queue until the first alternative has room.
-        until(lambda: "waits for alternative 2" in err.getvalue())
-        use(admin, of_2x4=0, of_4x4=16)
-        third = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 2], 90)[0]
-        assert third["metadata"]["annotations"]["slipway.dev/attempt"] == "3"
-        until(lambda: "waits for alternative 1" in err.getvalue())
-        admin.merge(path_of(third), {"metadata": {"annotations": {"slipway.dev/cancelled": "2026-01-02T03:04:05Z"}}})
-        admin.merge(path_of(third), {"spec": {"suspend": True}})
-        workloads = admin.items(f"{KUEUE.format(cli.namespace)}/workloads")
-        for workload in workloads:
-            admin.merge(
-                path_of({"apiVersion": QUEUE["apiVersion"], "kind": "Workload", **workload}),
-                {"spec": {"active": False}},
-            )
-        thread.join(60)
-    assert not thread.is_alive()
-    assert found[0].code == 1  # the run was cancelled
-    assert (
-        "waited 1 s for alternative 1 of 2 (v5e 2x4, on-demand); it now waits for alternative 2 of 2" in err.getvalue()
+        try:
+            second = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 4], 90)[0]
+            assert second["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
+            # It keeps its place in the queue until the first alternative has room.
+            use(admin, of_2x4=0, of_4x4=16)
+            third = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 2], 90)[0]
+            assert third["metadata"]["annotations"]["slipway.dev/attempt"] == "3"
+            assert cli("cancel", "demo", "-n", cli.namespace).code == 0
+            _, err = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    assert process.returncode == 1  # the run was cancelled
+    switches = re.findall(r"waited [^;]+ for (alternative \d) [^;]+; it now waits for (alternative \d)", err)
+    assert switches == [("alternative 1", "alternative 2"), ("alternative 2", "alternative 1")]
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_flavor_that_a_run_got_is_shown(cli: LauncherCli, control_plane: ControlPlane, admin: Api) -> None:
+    file = values(cli, {"topology": "2x4"}, {"topology": "2x4", "provisioning": "spot"})
+    done = cli("submit", "-f", file, "--detach", "-o", "json")
+    assert (done.code, done.json["provisioning"]) == (0, "on-demand or spot"), done.err
+    assert "Submitting alternative" not in done.err  # Kueue selects
+    (run,) = cli.runs(admin)
+    with kueue_queues_runs(control_plane, cli.namespace):
+        [workload] = until(lambda: admin.items(f"{KUEUE.format(cli.namespace)}/workloads"))
+    path = path_of({"apiVersion": QUEUE["apiVersion"], "kind": "Workload", **workload})
+    chips = {"flavors": {"google.com/tpu": "v5e-2x4"}, "resourceUsage": {"google.com/tpu": "8"}, "count": 2}
+    admission = {"clusterQueue": "alternatives", "podSetAssignments": [{"name": "slice", **chips}]}
+    now = run["metadata"]["creationTimestamp"]
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "Quota reserved"}
+    admin.merge(
+        f"{path}/status",
+        {"status": {"admission": admission, "conditions": [{**reserved, "lastTransitionTime": now}]}},
     )
+    status = cli("status", "demo", "-n", cli.namespace)
+    assert "1 x v5e 2x4, flavor v5e-2x4" in status.out
+    listed = cli("list", "-n", cli.namespace)
+    assert "1 x v5e 2x4, flavor v5e-2x4" in listed.out
+    report = cli("report", "demo", "-n", cli.namespace, "--out", str(cli.folder / "demo.html"))
+    assert report.code == 0, report.err
+    assert "v5e 2x4, flavor v5e-2x4" in (cli.folder / "demo.html").read_text(encoding="utf-8")

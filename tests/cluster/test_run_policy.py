@@ -317,13 +317,13 @@ GATEWAY = {
 def more_kinds(users: Users) -> Iterator[None]:
     """KubeRay's other kinds, and a Role for alice that a platform team may have added."""
     folder = schemas.shared() / "crds" / f"kuberay-v{crds.DEFAULTS['kuberay']}"
-    definitions = [crds._read(folder / f"ray.io_{plural}.yaml")[0] for plural in ("rayservices", "raycronjobs")]
+    definitions = crds._read(folder / "ray.io_raycronjobs.yaml")
     meta = {"name": "more", "namespace": OURS}
     role: Object = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": meta,
-        "rules": [{"apiGroups": ["ray.io"], "resources": ["rayservices", "raycronjobs"], "verbs": ["create"]}],
+        "rules": [{"apiGroups": ["ray.io"], "resources": ["raycronjobs"], "verbs": ["create"]}],
     }
     binding: Object = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

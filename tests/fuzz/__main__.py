@@ -22,14 +22,14 @@ _SLOW = {"render": 25, "helm": 25}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz")
-    parser.add_argument("targets", nargs="*", default=[*TARGETS], choices=[*TARGETS])
+    parser.add_argument("targets", nargs="*", choices=[*TARGETS])
     parser.add_argument("-n", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     found: Counter[str] = Counter()
-    for name in options.targets:
+    for name in options.targets or TARGETS:
         count, began = max(1, options.n // _SLOW.get(name, 1)), time.monotonic()
         for number in range(count):
             case = drawn(name, f"{options.seed} {name} {number}")

@@ -7,50 +7,17 @@ machine's CPU nor in this environment, so trainer/serving/vllm_engine.py is not 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.paths import charts_dir, presets_dir
-from tests.charts.helm import template
-from tests.charts.schemas import objects
-from tests.tools import tool
-from tests.tools.python_tools import python_environment
-from tests.trainer.test_without_ray import free_port
-
-CHECKOUT = Path(__file__).parents[2]
-VALUES = """
-team: {namespace: default}
-worker: {cpu: "1"}
-serve: {replicas: {min: 2, max: 2}, maxRequests: 64}
-"""
+from tests.trainer.serving_run import serve
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what the program found."""
-    folder = tmp_path_factory.mktemp("serving")
-    (folder / "values.yaml").write_text(VALUES)
-    files = [presets_dir() / "serve" / "tiny-cpu.yaml", folder / "values.yaml"]
-    (obj,) = objects(template(tool("helm"), charts_dir() / "serve", files))
-    (folder / "serve.yaml").write_text(obj["spec"]["serveConfigV2"])
-    python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
-    program = [str(python), str(CHECKOUT / "tests/trainer/serving_program.py")]
-    options = ["--config", str(folder / "serve.yaml"), "--port", str(free_port())]
-    # The path of Ray's sockets must be short.
-    ray = {"RAY_TMPDIR": "/tmp/slipway-serving", "RAY_raylet_start_wait_time_s": "300"}
-    environment = {**os.environ, **ray, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(
-        [*program, *options], cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    read: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
-    return read
+    return serve(tmp_path_factory.mktemp("serving"))
 
 
 def test_the_model_answers_as_transformers_does(found: dict[str, Any]) -> None:
@@ -119,7 +86,3 @@ def test_a_new_model_replaces_the_old_one_without_a_failed_request(found: dict[s
     assert updated["failed"] == []
     assert updated["good"] > 10
     assert updated["answer"] != found["answers"]["whole"]
-
-
-def test_one_client_gets_nearly_the_speed_of_transformers(found: dict[str, Any]) -> None:
-    assert found["speed"]["served"] >= 0.9 * found["speed"]["bare"]

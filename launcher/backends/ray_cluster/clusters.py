@@ -55,6 +55,11 @@ class Host:
     chips: int
     reason: str = ""
 
+    def as_row(self) -> tuple[str, str, str, str, str]:
+        """Return its row in the table of a status."""
+        ready = "yes" if self.ready else self.reason or "no"
+        return self.pod, self.group, self.node or "(none)", ready, str(self.chips or "")
+
 
 @dataclass(frozen=True)
 class RayClusterStatus:
@@ -269,17 +274,17 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = _state(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
-    hosts = sorted(map(_host, map(Pod, pods)), key=lambda host: (host.group != "head", host.group, host.pod))
-    workers = [host for host in hosts if host.group != "head"]
+    hosts = sorted(map(host, map(Pod, pods)), key=lambda each: (each.group != "head", each.group, each.pod))
+    workers = [each for each in hosts if each.group != "head"]
     return RayClusterStatus(
         name=name,
         namespace=objects.namespace(ray_cluster),
         state=state,
         reason=reason,
         ray_version=str(ray_cluster["spec"].get("rayVersion") or ""),
-        hosts=sum(host.ready for host in workers),
+        hosts=sum(each.ready for each in workers),
         hosts_wanted=int(status.get("desiredWorkerReplicas") or 0),
-        chips=sum(host.chips for host in workers if host.ready),
+        chips=sum(each.chips for each in workers if each.ready),
         since=str(ray_cluster["metadata"].get("creationTimestamp") or ""),
         groups=tuple(groups_of(ray_cluster)),
         pods=tuple(hosts),
@@ -314,21 +319,13 @@ def details(each: RayClusterStatus) -> str:
     text = table([row for row in rows if row[1]])
     if each.pods:
         nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
-        nodes += [
-            (
-                host.pod,
-                host.group,
-                host.node or "(none)",
-                "yes" if host.ready else host.reason or "no",
-                str(host.chips or ""),
-            )
-            for host in each.pods
-        ]
+        nodes += [pod.as_row() for pod in each.pods]
         text += "\n\n" + table(nodes)
     return text
 
 
-def _host(pod: Pod) -> Host:
+def host(pod: Pod) -> Host:
+    """Return a pod of a Ray cluster as a host."""
     ready = pod.ready and not pod.deleting
     waiting = next((each.waiting.reason for each in pod.containers if each.waiting and each.waiting.reason), "")
     head = pod.label(label_keys.RAY_NODE_TYPE) == "head"

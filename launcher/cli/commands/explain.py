@@ -13,7 +13,10 @@ from launcher.k8s.target import Target
 @run_target_options
 @format_option
 def command(name: str, target: Target, form: str) -> None:
-    """Explain why a run waits or failed, and how to fix it."""
+    """Explain why a run waits or failed, or why a served model does not answer, and how to fix it."""
 
-    explanation = api.explain(name, target=target)
+    try:
+        explanation = api.run_or_model(name, lambda: api.explain(name, target=target), target=target)
+    except api.IsServedModel:
+        explanation = api.explain_model(name, target=target)
     output.emit(explanation.as_json(), form, explanation.as_text())

@@ -8,6 +8,7 @@ from launcher import api
 from launcher.backends import selection
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
+from launcher.backends.serving import models as served_models
 from launcher.cli import colour, output, run_table
 from launcher.cli.options import format_option, run_selection, run_target_options
 from launcher.errors import LauncherError, UsageError
@@ -24,6 +25,7 @@ _NONE = "No runs found. To start a run: launcher submit -f FILE"
 )
 @click.option("--sweep", default="", metavar="NAME", help="List only the runs of this sweep.")
 @click.option("--clusters", "only_clusters", is_flag=True, help="List only the long-lived Ray clusters.")
+@click.option("--models", "only_models", is_flag=True, help="List only the served models.")
 @format_option
 def command(
     names: tuple[str, ...],
@@ -32,13 +34,15 @@ def command(
     everywhere: bool,
     sweep: str,
     only_clusters: bool,
+    only_models: bool,
     form: str,
 ) -> None:
     """List the runs of this machine and of the namespace.
 
     A NAME is a run, a sweep, or a pattern of runs, such as "demo-*"; without one, all runs are listed. The newest run
-    comes first. The long-lived Ray clusters of the namespace are listed below the runs; with -o json or
-    yaml, only the runs are printed, or with --clusters only the Ray clusters.
+    comes first. The served models and the long-lived Ray clusters of the namespace are listed below the runs; with
+    -o json or yaml, only the runs are printed, or with --models only the served models, or with --clusters only the
+    Ray clusters.
     """
 
     if everywhere and (target.local or target.namespace is not None):
@@ -47,9 +51,16 @@ def command(
         raise UsageError("--clusters cannot be used with the names, states or ages of runs.")
     if only_clusters and target.local:
         raise UsageError("--clusters cannot be used with --local: Ray clusters are in a cluster.")
+    if only_models and (only_clusters or names or only or sweep):
+        raise UsageError("--models cannot be used with --clusters, --sweep, or the names, states or ages of runs.")
+    if only_models and (target.local or everywhere):
+        raise UsageError("--models cannot be used with --local or --all-namespaces: it lists those of one namespace.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
+        return
+    if only_models:
+        _print_models(target, form)
         return
     warned: list[str] = []
 
@@ -69,7 +80,7 @@ def command(
     runs = found
     text = run_table.table(runs) if runs else ""
     if form == "text" and not (sweep or names or only):
-        text = "\n\n".join(filter(None, [text, _clusters_text(target)]))
+        text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
     output.emit([run.as_json() for run in runs], form, text, paint=colour.tables)
 
 
@@ -79,6 +90,21 @@ def _print_clusters(target: Target, form: str) -> None:
     if not found:
         output.narrate("No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE")
     output.emit([each.as_json() for each in found], form, ray_clusters.listing(found), paint=colour.tables)
+
+
+def _print_models(target: Target, form: str) -> None:
+    found = api.models(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
+    if not found:
+        output.narrate("No served models found. To serve one: launcher install serve NAME -f FILE")
+    output.emit([each.as_json() for each in found], form, served_models.listing(found), paint=colour.tables)
+
+
+def _models_text(target: Target) -> str:
+    """Return the table of served models; "" if there are none, or if the list of runs reports the error."""
+    try:
+        return served_models.listing(api.models(target=target))
+    except LauncherError:
+        return ""
 
 
 def _clusters_text(target: Target) -> str:

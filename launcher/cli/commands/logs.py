@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from launcher import api, formatting
@@ -30,10 +32,13 @@ def command(
     target: Target,
     form: str,
 ) -> None:
-    """Print the output of a run's current attempt.
+    """Print the output of a run's current attempt, or of a served model.
 
     With --follow, --tail and --since select among the lines that exist at the start. For a local run, and for a run in
     a long-lived Ray cluster, --since uses the times in the trainer's lines.
+
+    For a served model, the log of the head's pod is printed, and with --worker that of a host. Ray writes the logs of
+    the replicas to files in the pods, below /tmp/ray/session_latest/logs/serve.
 
     With -o json or yaml, each line is printed as a separate item: {"line": text}. On a terminal, control characters
     except colours are replaced; to a file or a pipe, the lines are printed unchanged.
@@ -41,7 +46,7 @@ def command(
 
     empty = True
     try:
-        for line in api.logs(name, follow=follow, worker=worker, tail=tail, since=since, target=target):
+        for line in _lines(name, follow=follow, worker=worker, tail=tail, since=since, target=target):
             empty = False
             if form != "text":
                 line = ("- " if form == "yaml" else "") + output.to_json({"line": line})  # JSON is also valid YAML
@@ -55,3 +60,16 @@ def command(
         output.narrate(f'The run "{name}" has written nothing in the last {formatting.duration(since)}.')
     elif empty:
         output.narrate(f'The run "{name}" has written nothing' + ("." if follow else " yet."))
+
+
+def _lines(
+    name: str, *, follow: bool, worker: int | None, tail: int | None, since: float | None, target: Target
+) -> Iterator[str]:
+    try:
+        return api.run_or_model(
+            name,
+            lambda: api.logs(name, follow=follow, worker=worker, tail=tail, since=since, target=target),
+            target=target,
+        )
+    except api.IsServedModel:
+        return api.model_logs(name, follow=follow, worker=worker, tail=tail, since=since, target=target)

@@ -5,6 +5,7 @@ import click
 from launcher import api
 from launcher.backends.base import RunStatus
 from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.serving import models as served_models
 from launcher.cli import colour, follow, output, status_text, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.errors import LauncherError, UsageError
@@ -18,14 +19,20 @@ from launcher.k8s.target import Target
 @run_target_options
 @format_option
 def command(name: str, watch: bool, target: Target, form: str) -> None:
-    """Show the status of a run, a sweep or a long-lived Ray cluster.
+    """Show the status of a run, a sweep, a served model or a long-lived Ray cluster.
 
     With --watch, a terminal shows a table that changes; without a terminal, a line is printed on each change. The
     status at the end goes to stdout.
     """
 
     try:
-        backend, found = api.resolve(name, target)
+        backend, found = api.run_or_model(name, lambda: api.resolve(name, target), target=target)
+    except api.IsServedModel:
+        if watch:
+            raise UsageError(f"{name} is a served model; --watch shows a run or a sweep.") from None
+        for model in api.models(name, target=target):
+            output.emit(model.as_json(), form, served_models.details(model), paint=colour.status)
+        return
     except LauncherError:
         # A Ray cluster is also shown while its head does not answer, for example while it starts.
         clusters = []

@@ -97,15 +97,7 @@ def explain(situation: Situation) -> Explanation:
     shown = [*finding.evidence]
     if stand is not None and (stand.position is not None or stand.ahead or stand.waiting):
         shown.append(queue_position.evidence(situation, stand))
-    shown += [
-        Evidence("RBAC", "", f"you may not read {phrase}, so this explanation does not include them.")
-        for phrase in dict.fromkeys(situation.unseen)
-        if not (situation.state.ended or situation.state is State.RUNNING)  # hidden objects do not matter then
-    ]
-    shown += [
-        Evidence("API server", "", f"returned an object that this explanation does not include. {sentence}")
-        for sentence in sorted(situation.look.unreadable)[:_MOST_UNREADABLE]
-    ]
+    shown += hidden_objects(situation)
     return Explanation(
         situation.name,
         str(situation.state),
@@ -114,3 +106,19 @@ def explain(situation: Situation) -> Explanation:
         tuple(shown),
         tuple(dict.fromkeys(finding.suggestions)),
     )
+
+
+def hidden_objects(situation: Situation) -> list[Evidence]:
+    """Return the evidence on objects that this user may not read, or that cannot be read."""
+    # They do not matter for a run that has ended, or runs.
+    unseen = [] if situation.state.ended or situation.state is State.RUNNING else dict.fromkeys(situation.unseen)
+    return [
+        *(
+            Evidence("RBAC", "", f"you may not read {phrase}, so this explanation does not include them.")
+            for phrase in unseen
+        ),
+        *(
+            Evidence("API server", "", f"returned an object that this explanation does not include. {sentence}")
+            for sentence in sorted(situation.look.unreadable)[:_MOST_UNREADABLE]
+        ),
+    ]

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
-from launcher.diagnose.explain.rules_not_queued import again, message_of, quote, waits
+from launcher.diagnose.explain.rules_not_queued import message_of, quote, waits
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s.kueue.flavor_fit import Fit, FlavorFit
 
@@ -114,7 +114,7 @@ def no_flavor(situation: Situation) -> Finding | None:
         f"{situation.name} can never start: its pods require nodes with {first.key}={first.wants}, and {offer}.",
         shown,
         (
-            f"Use what the queue has: {again(situation, f'{key}={first.has}')}{adjust}.",
+            f"Use what the queue has: {situation.with_values(f'{key}={first.has}')}{adjust}.",
             *_elsewhere(situation),
             f"Or ask the platform team for a flavor for such machines in the queue {queue}.",
         ),
@@ -181,7 +181,7 @@ def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
     if 1 <= fits < situation.slices:
         yield (
             f"At most {fits} slice{'s' if fits > 1 else ''} ({amount(verdict.resource, per_slice * fits)}) can fit: "
-            f"{again(situation, f'slice.count={fits}')}."
+            f"{situation.with_values(f'{situation.slices_key}={fits}')}."
         )
     elif fits < 1:
         best = sorted(_shapes(situation, verdict), key=lambda item: -item[1])
@@ -189,7 +189,7 @@ def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
             shape, capacity = best[0]
             yield (
                 f"A smaller slice fits (the queue has up to {amount(verdict.resource, capacity)} of {shape}): "
-                f"{again(situation, f'slice.topology={shape}')}."
+                f"{situation.with_values(f'slice.topology={shape}')}."
             )
         else:
             yield "Use a smaller slice (slice.topology); the queue has no other topology of this accelerator."
@@ -220,7 +220,7 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
             continue
         verdicts = situation.fits_in(target)
         if verdicts and verdicts[0].fit <= Fit.WAITS:
-            yield f"The queue {called} can have enough quota: {again(situation, f'queue.name={called}')}."
+            yield f"The queue {called} can have enough quota: {situation.with_values(f'queue.name={called}')}."
             return
 
 

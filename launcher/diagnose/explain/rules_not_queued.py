@@ -19,14 +19,6 @@ _STOPPED = {
 }
 
 
-def again(situation: Situation, *sets: str) -> str:
-    """Return the instruction to submit the run with other values."""
-    given = " ".join(f"--set {item}" for item in sets)
-    if not situation.submitted:
-        return f"submit it with {given}"
-    return f"launcher cancel {situation.command_args}, then submit it again with {given} --continue"
-
-
 def no_queue(situation: Situation) -> Finding | None:
     """The run is suspended and has no queue."""
     if situation.queue or not situation.run.suspended:
@@ -40,7 +32,7 @@ def no_queue(situation: Situation) -> Finding | None:
                 "spec.suspend is true, and the label kueue.x-k8s.io/queue-name is not set.",
             ),
         ),
-        (f"{again(situation, f'queue.name={_guess(situation)}')}{_there_are(situation)}.",),
+        (f"{situation.with_values(f'queue.name={_guess(situation)}')}{_there_are(situation)}.",),
     )
 
 
@@ -119,7 +111,7 @@ def no_local_queue(situation: Situation) -> Finding | None:
     names = sorted(situation.local_queues)
     other = _guess(situation)
     if names:
-        suggestions = [f"{again(situation, f'queue.name={other}')}{_there_are(situation)}."]
+        suggestions = [f"{situation.with_values(f'queue.name={other}')}{_there_are(situation)}."]
     else:
         suggestions = [
             f"Ask the platform team for a LocalQueue in {situation.namespace}: teams.NAME.clusterQueue in the values "
@@ -275,7 +267,7 @@ def other_queues(situation: Situation) -> tuple[str, ...]:
             fit.append(called)
     if not fit:
         return ()
-    return (f"The queue {fit[0]} is active and has quota for it: {again(situation, f'queue.name={fit[0]}')}.",)
+    return (f"The queue {fit[0]} is active and has quota for it: {situation.with_values(f'queue.name={fit[0]}')}.",)
 
 
 def waits(situation: Situation) -> bool:

@@ -100,11 +100,11 @@ def crashing(situation: Situation) -> Finding | None:
             f"{situation.name} does not start: its container {container} needs more memory than its limit and is "
             f"killed{often}.",
             tuple(shown),
-            (f"Increase {key}, or use a smaller batch or model, and submit it again.",),
+            (f"Increase {key}, or use a smaller batch or model, and {situation.again}.",),
         )
     hints = [f"launcher logs {situation.command_args} shows its output."]
     if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
-        hints.insert(0, "The trainer rejects its values: correct them, and submit it again.")
+        hints.insert(0, f"The trainer rejects its values: correct them, and {situation.again}.")
     return Finding(
         f"{situation.name} does not start: {says.rstrip('.')}{often}, and is restarted.",
         tuple(shown),

@@ -10,7 +10,7 @@ from launcher.diagnose.explain.formatting import amount, join_words, number, one
 from launcher.diagnose.explain.queue_position import queue_position
 from launcher.diagnose.explain.quota_usage import QuotaUsage
 from launcher.diagnose.explain.rules_impossible import worst
-from launcher.diagnose.explain.rules_not_queued import PATIENCE, again, message_of, other_queues, quote, waits
+from launcher.diagnose.explain.rules_not_queued import PATIENCE, message_of, other_queues, quote, waits
 from launcher.diagnose.explain.situation import Situation, holds_quota
 from launcher.formatting import duration
 from launcher.k8s import label_keys
@@ -65,7 +65,7 @@ def preempted(situation: Situation) -> Finding | None:
         return Finding(
             f"{situation.name} is being stopped to make room for {who}.",
             tuple(shown),
-            ("It resumes automatically from its last checkpoint when quota is available again.",),
+            (f"{situation.resumes} when quota is available again.",),
         )
     verdict = worst(situation, Fit.WAITS)
     missing = ""
@@ -80,7 +80,7 @@ def preempted(situation: Situation) -> Finding | None:
         f"{situation.name} was preempted {ago} ago by {who}, and waits{missing or ' for its turn'}.",
         tuple(shown),
         (
-            "No action is needed: it resumes automatically from its last checkpoint when quota is available again.",
+            f"No action is needed. {situation.resumes} when quota is available again.",
             *higher,
             *other_queues(situation),
         ),
@@ -126,7 +126,7 @@ def evicted(situation: Situation) -> Finding | None:
     return Finding(
         f"{situation.name} was evicted by Kueue {situation.ago(found.since)} ago: {says}",
         (Evidence("Workload", situation.workload.name, f"Evicted, {found.reason}: {says}"), *quote(situation)),
-        ("It resumes automatically from its last checkpoint when Kueue admits it again.",),
+        (f"{situation.resumes} when Kueue admits it again.",),
     )
 
 
@@ -274,7 +274,7 @@ def _higher(situation: Situation, than: int) -> tuple[str, ...]:
     value, called = above[0]
     return (
         f"If it is urgent, use a higher priority ({called} is {value}): "
-        f"{again(situation, f'queue.priority={called}')}.",
+        f"{situation.with_values(f'queue.priority={called}')}.",
     )
 
 
@@ -284,7 +284,8 @@ def _fewer(situation: Situation, verdict: FlavorFit) -> tuple[str, ...]:
     fits = int(verdict.free // per_slice) if per_slice else 0
     if not 1 <= fits < situation.slices or verdict.resource in ("cpu", "memory"):
         return ()
-    return (f"{fits} slice{'s' if fits > 1 else ''} would fit now: {again(situation, f'slice.count={fits}')}.",)
+    again = situation.with_values(f"{situation.slices_key}={fits}")
+    return (f"{fits} slice{'s' if fits > 1 else ''} would fit now: {again}.",)
 
 
 def _preemptor(situation: Situation, message: str) -> Workload | None:

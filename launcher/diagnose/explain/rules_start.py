@@ -121,9 +121,9 @@ def pod_security(situation: Situation) -> Finding | None:
         f"violate this ({one_line(match[2], 200)}).",
         (_shown(event, situation),),
         (
-            f"Set {join_words(list(dict.fromkeys(keys)))}, and submit it again."
+            f"Set {join_words(list(dict.fromkeys(keys)))}, and {situation.again}."
             if keys
-            else "Remove the settings that the message names (security, storage), and submit it again.",
+            else f"Remove the settings that the message names (security, storage), and {situation.again}.",
             "Or ask the platform team for another level: teams.NAME.podSecurity in the values of charts/queues.",
         ),
     )
@@ -207,4 +207,4 @@ def _refused_hint(message: str, situation: Situation) -> str:
             f"The service account {match[1]} is missing: set team.serviceAccount, or ask the platform team for "
             f"teams.NAME.serviceAccount of {situation.namespace} in the values of charts/queues."
         )
-    return "Fix what the message names, and submit it again. If it names a policy, ask the platform team."
+    return f"Fix what the message names, and {situation.again}. If it names a policy, ask the platform team."

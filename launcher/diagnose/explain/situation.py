@@ -78,6 +78,30 @@ class Situation:
     expected_workload: Workload | None = None
     cli_args: str = ""
 
+    # --- words of the suggestions, which differ for a served model ---
+
+    @property
+    def again(self) -> str:
+        """The instruction to repeat what the user did, after a change."""
+        return "submit it again"
+
+    def with_values(self, *sets: str) -> str:
+        """Return the instruction to repeat it with other values."""
+        given = " ".join(f"--set {item}" for item in sets)
+        if not self.submitted:
+            return f"submit it with {given}"
+        return f"launcher cancel {self.command_args}, then submit it again with {given} --continue"
+
+    @property
+    def resumes(self) -> str:
+        """The start of the sentence that describes what follows a preemption."""
+        return "It resumes automatically from its last checkpoint"
+
+    @property
+    def slices_key(self) -> str:
+        """The key of the values with the number of slices."""
+        return "slice.count"
+
     # --- the run itself ---
 
     @property

@@ -11,6 +11,7 @@ import click
 
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster.clusters import Group, Host, RayClusterStatus
+from launcher.backends.serving.models import ServedModelStatus
 from launcher.cli.main import VERBS, cli
 from launcher.config.checks.problems import Problem
 from launcher.diagnose.doctor.finding import Finding, Level
@@ -38,8 +39,16 @@ _EXIT_CODES = (
 # The JSON of a verb: an object of a class, or a list of such objects.
 _PRINTS: dict[str, tuple[str, type]] = {
     "submit": ("one object, or a list of them for a sweep", RunStatus),
-    "list": ("with --clusters a list of [RayClusterStatus](#rayclusterstatus), otherwise a list of objects", RunStatus),
-    "status": ("one object, or a list of them for a sweep", RunStatus),
+    "list": (
+        "with --clusters a list of [RayClusterStatus](#rayclusterstatus), with --models a list of "
+        "[ServedModelStatus](#servedmodelstatus), otherwise a list of objects",
+        RunStatus,
+    ),
+    "status": (
+        "one [ServedModelStatus](#servedmodelstatus) for a served model, a list of objects for a sweep, otherwise one "
+        "object",
+        RunStatus,
+    ),
     "attach": ("one object, or a list of them for a sweep", RunStatus),
     "wait": ("one object, or a list of them for a sweep", RunStatus),
     "cancel": ("one object, or a list of them for a sweep", RunStatus),
@@ -73,7 +82,7 @@ _IN_WORDS = {
     "uninstall": "One object: release, chart, namespace, context, removed, kept, neededBy.",
 }
 _CLASSES = (
-    *(RunStatus, RayClusterStatus, Group, Host, Problem, Explanation, Evidence, Finding),
+    *(RunStatus, RayClusterStatus, ServedModelStatus, Group, Host, Problem, Explanation, Evidence, Finding),
     *(Checkpoints, Checkpoint, Exported, Imported),
 )
 _ENUMS: dict[str, type[State] | type[Level]] = {"state": State, "level": Level}

@@ -1,0 +1,126 @@
+"""Read and explain served models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from launcher.backends.log_excerpt import Excerpt
+from launcher.backends.lookup import is_name
+from launcher.errors import LauncherError
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from launcher.backends.serving.models import ServedModelStatus
+    from launcher.diagnose.explain import Explanation
+
+
+class IsServedModel(LauncherError):
+    """The name is that of a served model, and not of a run. `name` is the name."""
+
+    def __init__(self, name: str, target: Target) -> None:
+        super().__init__(
+            f'"{name}" is a served model; this command needs a run.',
+            f"To show its state: launcher status {name}{target.cluster().cli_args}",
+        )
+        self.name = name
+
+
+def models(
+    name: str | None = None, *, target: Target = DEFAULT_TARGET, warn: Callable[[str], None] = lambda _: None
+) -> list[ServedModelStatus]:
+    """Return the served models of the namespace, the newest first; [] if no cluster is configured.
+
+    With `name`, return only the served model with that name, with its pods. Raises LauncherError if the API server does
+    not answer. Calls `warn` with a sentence for each object that cannot be read.
+    """
+    if not target.cluster_requested:
+        return []
+    from launcher.backends.serving import models as serving
+
+    cluster = target.cluster()
+    if name is None:
+        found = [serving.describe(cluster, each) for each in serving.all_models(cluster)]
+    else:
+        model = serving.named(cluster, name)
+        found = [] if model is None else [serving.describe(cluster, model, details=True)]
+    for sentence in sorted(cluster.unreadable):
+        warn(f"{sentence} It is left out.")
+    return found
+
+
+def run_or_model[Run](name: str, find: Callable[[], Run], *, target: Target = DEFAULT_TARGET) -> Run:
+    """Return the run that `find` returns. Raises IsServedModel if it finds none, and a served model has the name.
+
+    Raises LauncherError if both exist; "run/NAME" is always the run. The two are searched in parallel.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(_has_model, name, target)
+        try:
+            found = find()
+        except LauncherError as error:
+            if asked.result():
+                raise IsServedModel(name, target) from error
+            raise
+        if asked.result():
+            raise LauncherError(
+                f'Both a run "{name}" and a served model "{name}" exist.',
+                f"Use run/{name} for the run. To show both: launcher list",
+            )
+        return found
+
+
+def model_logs(
+    name: str,
+    *,
+    follow: bool = False,
+    worker: int | None = None,
+    tail: int | None = None,
+    since: float | None = None,
+    target: Target = DEFAULT_TARGET,
+) -> Iterator[str]:
+    """Yield the log of a served model's head by line, or that of the host with the number `worker`.
+
+    With `follow`, continue until the served model is deleted. `tail` and `since` are those of `logs`.
+    """
+    from launcher.backends.serving import logs
+    from launcher.backends.serving import models as serving
+
+    cluster = target.cluster()
+    model = serving.named(cluster, name)
+    if model is None:
+        raise _deleted(name)
+    excerpt = Excerpt(tail, None if since is None else time.time() - since)
+    return logs.lines(cluster, model, follow=follow, worker=worker, excerpt=excerpt)
+
+
+def explain_model(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
+    """Return why the served model is in its state: a sentence, the evidence, and suggestions. Changes nothing."""
+    from launcher.backends.serving import models as serving
+    from launcher.diagnose.explain.served_model import explain
+
+    cluster = target.cluster()
+    model = serving.named(cluster, name)
+    if model is None:
+        raise _deleted(name)
+    return explain(cluster, model)
+
+
+def _has_model(name: str, target: Target) -> bool:
+    """Return whether a served model has the name; False if the cluster does not answer or denies it."""
+    if not target.cluster_requested:
+        return False
+    from launcher.backends.serving import models as serving
+
+    if not is_name(name):
+        return False
+    try:
+        return serving.exists(target.cluster(), name)
+    except LauncherError:
+        return False
+
+
+def _deleted(name: str) -> LauncherError:
+    return LauncherError(f'The served model "{name}" was deleted in the meantime.')

@@ -1,0 +1,101 @@
+"""The logs of a served model's pods: of its head, or of a host.
+
+They have what Ray itself prints. Ray writes the logs of its actors, such as the replicas, to files in the pods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from launcher.backends.kubernetes.logs import container, ray_workers
+from launcher.backends.log_excerpt import WHOLE, Excerpt
+from launcher.backends.serving import models
+from launcher.backends.serving.models import ServedModel
+from launcher.errors import LauncherError
+from launcher.k8s import label_keys
+from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
+from launcher.k8s.pods import Pod, newest
+
+
+def lines(
+    cluster: Cluster,
+    model: ServedModel,
+    *,
+    follow: bool,
+    worker: int | None,
+    excerpt: Excerpt = WHOLE,
+    pause: float = 2.0,
+) -> Iterator[str]:
+    """Yield the log of the newest head, or of a host, by line.
+
+    With `follow`, continue with the pod that replaces it, until the served model is deleted. A line is not repeated
+    after a lost connection.
+    """
+    pod = _pod(cluster, model, worker)
+    if pod is None:
+        raise LauncherError(
+            f'The served model "{model.name}" is {model.state_and_reason[0]} and has no pods yet.',
+            f"To find out why: launcher explain {model.name} -n {model.namespace}",
+        )
+    tail = excerpt.tail
+    since = "" if excerpt.since is None else f"{datetime.fromtimestamp(excerpt.since, UTC):%Y-%m-%dT%H:%M:%S}Z"
+    last, count = "", 0  # the time of the last line, and the number of lines with this time
+    while True:
+        skip = count
+        try:
+            stream = cluster.logs(
+                pod.name, container=container(pod), follow=follow, tail=tail, since=since or None, timestamps=True
+            )
+            for raw in stream:
+                stamp, _, text = raw.partition(" ")
+                if stamp < last:
+                    continue
+                if stamp == last and skip:
+                    skip -= 1
+                    continue
+                last, count = stamp, count + 1 if stamp == last else 1
+                yield text
+        except (Invalid, NotFound) as error:
+            if not follow:  # the container has not started, or the pod was just deleted
+                raise LauncherError(
+                    f'The pod {pod.name} of the served model "{model.name}" has written nothing yet.',
+                    f"To find out why: launcher explain {model.name} -n {model.namespace}",
+                ) from error
+        except Unreachable:
+            if not follow:
+                raise
+        if not follow:
+            return
+        time.sleep(pause)
+        try:
+            now = models.named(cluster, model.name)
+            if now is None:
+                return
+            found = _pod(cluster, now, worker)
+        except Unreachable:
+            continue
+        if found is not None and found.uid != pod.uid:
+            pod, tail, since, last, count = found, None, "", "", 0
+        elif last:
+            tail, since = None, f"{last.rstrip('Z').partition('.')[0]}Z"
+
+
+def _pod(cluster: Cluster, model: ServedModel, worker: int | None) -> Pod | None:
+    """Return the head, or a host of the newest Ray cluster that has pods; None without pods."""
+    pods = models.pods_of(cluster, model)
+    for name in (model.newest_cluster, str(model.active.get("rayClusterName") or "")):
+        own = [pod for pod in pods if pod.label(label_keys.RAY_CLUSTER) == name]
+        if not own:
+            continue
+        if worker is None:
+            return newest(pod for pod in own if pod.label(label_keys.RAY_NODE_TYPE) == "head")
+        hosts = ray_workers(own)
+        if worker >= len(hosts):
+            raise LauncherError(
+                f'Host {worker} was not found: the served model "{model.name}" has {len(hosts)}, counted from 0.',
+                f"To show its pods: launcher status {model.name} -n {model.namespace}",
+            )
+        return hosts[worker]
+    return None

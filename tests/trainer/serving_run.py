@@ -1,0 +1,48 @@
+"""Runs a model under the real Ray Serve in an environment of its own, for test_serving.py and `make bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from launcher.paths import charts_dir, presets_dir
+from tests.charts.helm import template
+from tests.charts.schemas import objects
+from tests.tools import tool
+from tests.tools.python_tools import python_environment
+from tests.trainer.test_without_ray import free_port
+
+CHECKOUT = Path(__file__).parents[2]
+VALUES = """
+team: {namespace: default}
+worker: {cpu: "1"}
+serve: {replicas: {min: 2, max: 2}, maxRequests: 64}
+"""
+
+
+def serve(folder: Path, *options: str) -> dict[str, Any]:
+    """Run tests/trainer/serving_program.py with the config that the chart renders, and return what it found.
+
+    The first call installs the environment outside the checkout (6 GB, some minutes).
+    """
+    (folder / "values.yaml").write_text(VALUES)
+    files = [presets_dir() / "serve" / "tiny-cpu.yaml", folder / "values.yaml"]
+    (obj,) = objects(template(tool("helm"), charts_dir() / "serve", files))
+    (folder / "serve.yaml").write_text(obj["spec"]["serveConfigV2"])
+    python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
+    program = [str(python), str(CHECKOUT / "tests/trainer/serving_program.py"), *options]
+    arguments = ["--config", str(folder / "serve.yaml"), "--port", str(free_port())]
+    # The path of Ray's sockets must be short.
+    ray = {"RAY_TMPDIR": "/tmp/slipway-serving", "RAY_raylet_start_wait_time_s": "300"}
+    environment = {**os.environ, **ray, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(
+        [*program, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-4000:])
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    found: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return found
