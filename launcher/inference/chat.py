@@ -25,7 +25,7 @@ _SECONDS = (10, 600)  # to connect, and to wait for the next piece: many request
 
 
 class Refused(LauncherError):
-    """The model refused a message, such as one that is too long. The conversation can go on."""
+    """The model refused a message, such as one that is too long. The conversation continues without it."""
 
 
 @dataclass(frozen=True)

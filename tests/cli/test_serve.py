@@ -111,8 +111,8 @@ def test_a_model_is_served_until_ctrl_c(launcher: Launcher) -> None:
 
         # The server accepts connections from this machine only.
         port = int(server.url.removesuffix("/v1").rpartition(":")[2])
-        addresses = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-        assert {address[0] for address in addresses if address[1] == port} == {"127.0.0.1"}
+        listening = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        assert [address for address in listening if address and address.port == port] == [("127.0.0.1", port)]
 
         # A model without a chat template continues the text so far.
         code, out, err = _chat(

@@ -15,6 +15,9 @@ from launcher.errors import UsageError
 if TYPE_CHECKING:
     from launcher.inference.chat import Chat
 
+with contextlib.suppress(ImportError):  # some builds of Python have no readline
+    import readline  # noqa: F401 - input() then has a history and can edit the line
+
 _NEW = "/new"
 
 
@@ -67,8 +70,6 @@ def command(
 def _on_terminal(talk: Chat) -> None:
     from launcher.inference.chat import Refused
 
-    with contextlib.suppress(ImportError):  # a Python without readline has no history
-        import readline  # noqa: F401 - input() then has a history and can edit the line
     output.narrate(f"{talk.model}: Ctrl-C stops an answer, {_NEW} begins a new conversation, Ctrl-D ends.")
     while (message := _ask()) is not None:
         if not message.strip():
