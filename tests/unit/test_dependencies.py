@@ -16,6 +16,11 @@ PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
+# trainer/serving also runs in images of its own. ray[serve] requires FastAPI; the base of docker/serve/vllm.Dockerfile
+# contains vLLM.
+SERVING = [*(CHECKOUT / "docker/serve/cpu.in").read_text(encoding="utf-8").splitlines(), "fastapi", "vllm"]
+
+
 def declared(*groups: list[str]) -> set[str]:
     return {
         re.sub(r"[-_.]+", "-", match[0]).lower()
@@ -40,7 +45,7 @@ def imported(folder: str) -> set[str]:
     ("folder", "groups"),
     [
         ("launcher", [PROJECT["dependencies"], EXTRAS["report"], EXTRAS["train"]]),
-        ("trainer", [PROJECT["dependencies"], EXTRAS["train"], EXTRAS["generate"], EXTRAS["eval"]]),
+        ("trainer", [PROJECT["dependencies"], EXTRAS["train"], EXTRAS["generate"], EXTRAS["eval"], SERVING]),
     ],
 )
 def test_every_import_is_declared(folder: str, groups: list[list[str]]) -> None:

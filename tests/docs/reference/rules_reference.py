@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.checks import value_rules
+from launcher.config.checks import serving_rules, value_rules
+from launcher.config.checks.problems import CheckContext
 from launcher.config.checks.schema import KEYWORDS
 from launcher.config.plan import check_launch
 from launcher.config.values.files import chart_defaults, read_text
-from launcher.config.values.tree import merge
+from launcher.config.values.tree import merge, with_defaults
 from launcher.diagnose.explain import rule_order as situations
+from launcher.paths import find_values_file
 from tests.charts.bad_values import BAD, GOOD
 from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table
@@ -81,6 +83,12 @@ _MORE = (
     _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: gemma3-4b, per_device_batch_size: 1, enable_checkpointing: false}",
 )
+# Values of a served model, merged into the preset serve/llama3.1-8b-v6e: `launcher check serve`.
+_SERVED = (
+    "slice: {topology: 4x4, machineType: ''}\ntrain: {model_name: gemma3-4b}",
+    "serve: {contextLength: 200000}",
+    "train: {model_name: llama3.1-405b}",
+)
 _PER_RULE = 4
 
 
@@ -107,6 +115,11 @@ def _rules() -> dict[str, list[tuple[str, str]]]:
             said = problem.message if problem.key in problem.message else f"{problem.key}: {problem.message}"
             if _shape(said) not in {_shape(row[1]) for row in rows}:
                 rows.append((text, said))
+    served = read_text(find_values_file("serve/llama3.1-8b-v6e").read_bytes(), "values.yaml")
+    for text in _SERVED:
+        over = merge(served, read_text(text.encode(), "values.yaml"))
+        for problem in serving_rules.check(CheckContext(over, with_defaults(over, chart_defaults("serve")))):
+            found.setdefault(problem.rule, []).append((text, problem.message))
     empty = check_launch(read_text(b"", "values.yaml"), defaults)
     found[empty[0].rule] = [("{}", empty[0].message)]
     return found
@@ -133,8 +146,11 @@ def _flow(text: str) -> str:
 
 
 def rule_names() -> set[str]:
-    """Return the names of the rules in the charts' table and in the sources of launcher.config.checks."""
-    found: set[str] = {rule["rule"] for rule in value_rules.table()["rules"]}
+    """Return the names of the rules in the charts' table and in the sources of launcher.config.checks.
+
+    Helm evaluates those of charts/serve, and its errors have no name of a rule.
+    """
+    found: set[str] = {rule["rule"] for rule in value_rules.table()["rules"] if rule.get("kinds") != ["serve"]}
     for file in (CHECKOUT / "launcher" / "config" / "checks").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
