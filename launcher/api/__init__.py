@@ -145,3 +145,7 @@ __all__ = [
     "wait",
     "wait_sweep",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -81,7 +81,7 @@ PERMISSIONS_BY_VERB = (
         "runs cannot be deleted",
     ),
     VerbPermissions(
-        "list, status, logs, explain (served models)",
+        "served models",
         _each("get list", "rayservices", _RAY),
         "served models cannot be listed or followed",
         everyday=False,

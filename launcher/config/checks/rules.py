@@ -179,6 +179,10 @@ def _value_at(tree: Any, path: Sequence[str]) -> Any:
     return tree
 
 
+# Sections of the schema without keys that a run reads.
+_NOT_OF_A_RUN = ("common", "global", "serve")
+
+
 def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
     """Return the least nested keys of that name: for `name`, a run's or a team's rather than a Secret's."""
     found = [path for path in paths if path[-1] == key]
@@ -193,7 +197,8 @@ def _meant(key: str) -> list[str]:
 def _belongs(path: tuple[str, ...]) -> str:
     """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
-    paths = [p for p in leaves(schema("run")) if p[0] not in ("common", "global")]
+    others = {*_NOT_OF_A_RUN} - {path[0]}
+    paths = [p for p in leaves(schema("run")) if p[0] not in others]
     siblings = [p[-1] for p in paths if list(p[:-1]) == above]
     near = closest(key, siblings)
     if near and bare(near[0]) == bare(key):
@@ -268,7 +273,7 @@ def _train_belongs(key: str) -> str:
     near = closest(key, maxtext()["keys"])
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
-    elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in ("common", "global", "train")])
+    elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in (*_NOT_OF_A_RUN, "train")])
     elsewhere = elsewhere or _meant(key)
     if elsewhere:
         return f"; did you mean {join_or(elsewhere)}?"
