@@ -253,12 +253,17 @@ class Cluster(Connection):
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        version: str | None = None,
         propagation: str = "Background",
     ) -> bool:
-        """Delete the object; return False if it does not exist. Raises Conflict if its uid is not `uid`."""
+        """Delete the object; return False if it does not exist.
+
+        Raises Conflict if its uid is not `uid`, or its resourceVersion is not `version`.
+        """
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        preconditions = {"uid": uid, "resourceVersion": version}
+        if given := {key: value for key, value in preconditions.items() if value is not None}:
+            options["preconditions"] = given
         try:
             self._json("DELETE", f"{self._path(kind, namespace)}/{_part(name)}", body=options)
         except (NotFound, NoNamespace):
