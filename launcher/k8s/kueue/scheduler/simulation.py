@@ -58,6 +58,7 @@ class _Simulation:
         self._schedulers: dict[int, Scheduler] = {}
         self._workloads: dict[str, Workload] = {}
         self._ends: dict[str, int] = {}  # the entry of the agenda with the end of a workload, if it is valid
+        self._releases: dict[str, int] = {}  # the entry with the release of an evicted workload, if it is valid
         self._to_try: set[int] = set()  # families that are tried again soon
         self._changed: dict[int, Family] = {}
         self._set_up_queues()
@@ -146,7 +147,7 @@ class _Simulation:
             elif kind == _FINISHED:
                 if self._ends.get(name) == entry:
                     self._finish(value)
-            else:
+            elif self._releases.get(name) == entry:
                 self._release(value)
 
     def _schedule(self) -> None:
@@ -187,11 +188,17 @@ class _Simulation:
         family.hold(workload)
         family.version += 1
         workload.queue.running[workload.name] = workload
-        end = max(self._now, workload.admitted + job.takes - workload.kept)
+        takes = job.takes
+        if workload.evictions < len(job.takes_before):
+            takes = job.takes_before[workload.evictions]
+        end = max(self._now, workload.admitted + takes - workload.kept)
         self._ends[workload.name] = self._plan(end, _FINISHED, workload.name, workload)
         self._attempts[workload.name].append(Attempt(workload.name, flavors, at, workload.admitted))
 
     def _finish(self, workload: Workload) -> None:
+        """End a workload. It may end while it is being evicted, before its pods have stopped."""
+        del self._ends[workload.name]
+        self._releases.pop(workload.name, None)
         self._record(Event(self._now, workload.name, "finished"))
         self._close(workload, end=self._now, released=self._now, kept=workload.job.takes)
         self._free(workload)
@@ -202,7 +209,6 @@ class _Simulation:
     def _stop(self, workload: Workload, why: Eviction) -> None:
         """Start an eviction: the workload holds its quota until its pods have stopped."""
         job, family = workload.job, self._families[workload.queue.name]
-        del self._ends[workload.name]
         workload.evicted = True
         family.version += 1
         frees = job.frees[min(workload.evictions, len(job.frees) - 1)] if job.frees else 0.0
@@ -212,9 +218,10 @@ class _Simulation:
         workload.kept = done // every * every if every else 0.0
         self._record(Event(self._now, workload.name, "evicted", eviction=why))
         self._close(workload, end=self._now, eviction=why, kept=workload.kept)
-        self._plan(self._now + frees, _RELEASED, workload.name, workload)
+        self._releases[workload.name] = self._plan(self._now + frees, _RELEASED, workload.name, workload)
 
     def _release(self, workload: Workload) -> None:
+        del self._ends[workload.name], self._releases[workload.name]
         self._record(Event(self._now, workload.name, "released"))
         self._close(workload, released=self._now)
         self._free(workload)
