@@ -26,7 +26,7 @@ MOST_CYCLES = 10_000
 """The cycles at one moment after which the simulation gives up: workloads that preempt each other for ever."""
 
 _ZERO = Decimal()
-_FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED = range(5)
+_FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
 
 _Key = tuple[float, int, str, int]
 _FIRST_WITH_HASHES = (0, 18)
@@ -60,7 +60,10 @@ class _Simulation:
         self._ends: dict[str, int] = {}  # the entry of the agenda with the end of a workload, if it is valid
         self._releases: dict[str, int] = {}  # the entry with the release of an evicted workload, if it is valid
         self._to_try: set[int] = set()  # families that are tried again soon
-        self._changed: dict[int, Family] = {}
+        self._latency = scenario.settings.cycle_seconds
+        self._planned: set[int] = set()  # families with a planned cycle
+        self._busy: dict[int, float] = {}  # when the last cycle of a family ends
+        self._cycles_now = 0
         self._set_up_queues()
         self._set_up_jobs()
 
@@ -115,17 +118,14 @@ class _Simulation:
     # --- the events ---
 
     def run(self, until: float | None) -> Outcome:
-        for family in {id(family): family for family in self._families.values()}.values():
-            self._changed[id(family)] = family
-        self._schedule()
         while self._agenda and (until is None or self._agenda[0][0][0] <= until):
-            self._now = self._agenda[0][0][0]
-            while self._agenda and self._agenda[0][0][0] == self._now:
-                (_, kind, name, _), entry, value = heapq.heappop(self._agenda)
-                self._happen(kind, name, entry, value)
-            self._schedule()
-        never = {} if until is not None else self._never()
-        return Outcome(tuple(self._events), self._attempts, never)
+            (at, kind, name, _), entry, value = heapq.heappop(self._agenda)
+            if at > self._now:
+                self._cycles_now = 0
+            self._now = at
+            self._happen(kind, name, entry, value)
+        self._events.sort(key=lambda event: event.at)
+        return Outcome(tuple(self._events), self._attempts, {} if until is not None else self._never())
 
     def _plan(self, at: float, kind: int, name: str, value: object) -> int:
         number = next(self._sequence)
@@ -133,13 +133,14 @@ class _Simulation:
         return number
 
     def _happen(self, kind: int, name: str, entry: int, value: object) -> None:
-        if kind == _OUTAGE:
-            self._outage(name, starts=bool(value))
-        elif isinstance(value, Family):
+        if isinstance(value, Family):
+            if kind == _CYCLE:
+                self._run_cycle(value)
+                return
             self._to_try.discard(id(value))
             for queue in value.queues:
                 self._pending[queue].try_again()
-            self._changed[id(value)] = value
+            self._schedule(value)
         elif isinstance(value, Workload):
             if kind == _CREATED:
                 self._record(Event(self._now, name, "created"))
@@ -149,31 +150,39 @@ class _Simulation:
                     self._finish(value)
             elif self._releases.get(name) == entry:
                 self._release(value)
+        else:
+            self._outage(name, starts=bool(value))
 
-    def _schedule(self) -> None:
-        """Run the scheduler for the families that have changed, until nothing changes any more."""
-        for family in self._changed.values():
-            scheduler = self._schedulers[id(family)]
-            for _ in range(MOST_CYCLES):
-                if not scheduler.cycle():
-                    break
-            else:
-                raise UsageError(
-                    f"Workloads in the queues {', '.join(sorted(family.queues))} preempt each other without end at "
-                    f"{self._now:g} s. Check the queues' preemption policies."
-                )
-        self._changed.clear()
+    def _schedule(self, family: Family) -> None:
+        """Plan a cycle for a family, as soon as its last one has ended."""
+        if id(family) not in self._planned:
+            self._planned.add(id(family))
+            self._plan(max(self._now, self._busy.get(id(family), 0.0)), _CYCLE, family.root.name, family)
+
+    def _run_cycle(self, family: Family) -> None:
+        self._planned.discard(id(family))
+        self._busy[id(family)] = self._now + self._latency
+        if not self._schedulers[id(family)].cycle():
+            return
+        self._schedule(family)
+        self._cycles_now += 1
+        if self._cycles_now > MOST_CYCLES:
+            raise UsageError(
+                f"Workloads in the queues {', '.join(sorted(family.queues))} preempt each other without end at "
+                f"{self._now:g} s. Check the queues' preemption policies."
+            )
 
     # --- what happens to a workload ---
 
     def _wait(self, workload: Workload) -> None:
         family = self._families[workload.queue.name]
         self._pending[workload.queue.name].add(workload)
-        self._changed[id(family)] = family
+        self._schedule(family)
 
     def _admit(self, workload: Workload, assignment: Assignment) -> None:
-        self._reserve(workload, tuple(assignment.flavors), self._now)
-        self._record(Event(self._now, workload.name, "admitted", workload.flavors))
+        at = self._now + self._latency
+        self._reserve(workload, tuple(assignment.flavors), at)
+        self._record(Event(at, workload.name, "admitted", workload.flavors))
 
     def _reserve(self, workload: Workload, flavors: Flavors, at: float) -> None:
         """Let a workload hold quota since a time, and plan its end."""
@@ -204,21 +213,21 @@ class _Simulation:
         self._free(workload)
 
     def _evict(self, target: Target, by: Workload) -> None:
-        self._stop(target.workload, Eviction(target.reason, by.name))
+        self._stop(target.workload, Eviction(target.reason, by.name), self._now + self._latency)
 
-    def _stop(self, workload: Workload, why: Eviction) -> None:
+    def _stop(self, workload: Workload, why: Eviction, at: float) -> None:
         """Start an eviction: the workload holds its quota until its pods have stopped."""
         job, family = workload.job, self._families[workload.queue.name]
         workload.evicted = True
         family.version += 1
         frees = job.frees[min(workload.evictions, len(job.frees) - 1)] if job.frees else 0.0
         workload.evictions += 1
-        done = workload.kept + max(0.0, self._now - workload.admitted)
+        done = workload.kept + max(0.0, at - workload.admitted)
         every = job.checkpoint_every
         workload.kept = done // every * every if every else 0.0
-        self._record(Event(self._now, workload.name, "evicted", eviction=why))
-        self._close(workload, end=self._now, eviction=why, kept=workload.kept)
-        self._releases[workload.name] = self._plan(self._now + frees, _RELEASED, workload.name, workload)
+        self._record(Event(at, workload.name, "evicted", eviction=why))
+        self._close(workload, end=at, eviction=why, kept=workload.kept)
+        self._releases[workload.name] = self._plan(at + frees, _RELEASED, workload.name, workload)
 
     def _release(self, workload: Workload) -> None:
         del self._ends[workload.name], self._releases[workload.name]
@@ -234,7 +243,7 @@ class _Simulation:
         family.version += 1
         del workload.queue.running[workload.name]
         workload.usage, workload.flavors, workload.evicted = {}, (), False
-        self._changed[id(family)] = family
+        self._schedule(family)
         self._try_again(family)
 
     def _try_again(self, family: Family) -> None:
@@ -251,12 +260,12 @@ class _Simulation:
         for queue in self._queues.values():
             family = self._families[queue.name]
             family.version += 1
-            self._changed[id(family)] = family
+            self._schedule(family)
             self._try_again(family)
             if starts:
                 for workload in list(queue.running.values()):
                     if not workload.evicted and any(name == flavor for name, _ in workload.usage):
-                        self._stop(workload, Eviction("NodeFailures"))
+                        self._stop(workload, Eviction("NodeFailures"), self._now)
 
     # --- what is recorded ---
 
