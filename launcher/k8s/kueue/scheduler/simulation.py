@@ -60,7 +60,7 @@ class _Simulation:
         self._ends: dict[str, int] = {}  # the entry of the agenda with the end of a workload, if it is valid
         self._releases: dict[str, int] = {}  # the entry with the release of an evicted workload, if it is valid
         self._to_try: set[int] = set()  # families that are tried again soon
-        self._latency = scenario.settings.cycle_seconds
+        self._latency = scenario.settings.decision_seconds
         self._planned: set[int] = set()  # families with a planned cycle
         self._busy: dict[int, float] = {}  # when the last cycle of a family ends
         self._cycles_now = 0
@@ -161,7 +161,7 @@ class _Simulation:
 
     def _run_cycle(self, family: Family) -> None:
         self._planned.discard(id(family))
-        self._busy[id(family)] = self._now + self._latency
+        self._busy[id(family)] = self._now + self._scenario.settings.cycle_seconds
         if not self._schedulers[id(family)].cycle():
             return
         self._schedule(family)
