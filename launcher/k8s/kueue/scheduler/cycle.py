@@ -159,7 +159,7 @@ class Scheduler:
                 self._reserve(node, self._within_limits(entry), reserved)
             return self._try_later(pending, entry)
         if any(target.workload.name in preempted for target in entry.targets):
-            return self._skip(pending, workload)
+            return self._skip(pending, entry)
         going = {**preempted, **{target.workload.name: target.workload for target in entry.targets}}
         for each in going.values():
             self.family.free(each)
@@ -167,7 +167,7 @@ class Scheduler:
         for each in going.values():
             self.family.hold(each)
         if not enough:
-            return self._skip(pending, workload)
+            return self._skip(pending, entry)
         preempted |= {target.workload.name: target.workload for target in entry.targets}
         workload.last_tried = ()
         if not assignment.needs_preemption:
@@ -193,12 +193,14 @@ class Scheduler:
             workload.memo = None
         return pending.set_aside(workload)
 
-    def _skip(self, pending: Pending, workload: Workload) -> bool:
-        """Leave a workload at the head: another head took what it was nominated for."""
+    def _skip(self, pending: Pending, entry: Entry) -> bool:
+        """Leave a workload at the head: another head took what it was nominated for. It tries its next flavor."""
+        workload, tried = entry.workload, entry.assignment.tried if entry.assignment.more_to_try else ()
         pending.stops_waiting(workload)
-        if workload.last_tried:
-            workload.last_tried = ()
+        if workload.last_tried != tuple(tried):
+            workload.last_tried = tuple(tried)
             workload.memo = None
+            return True
         return False
 
     def _within_limits(self, entry: Entry) -> Usage:
