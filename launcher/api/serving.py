@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from launcher.backends.log_excerpt import Excerpt
-from launcher.backends.lookup import is_name
+from launcher.backends.lookup import NoSuchRun, is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
 
 
 class IsServedModel(LauncherError):
-    """The name is that of a served model, and not of a run. `name` is the name."""
+    """The name is that of a served model, and not of a run. `name` is the name.
 
-    def __init__(self, name: str, target: Target) -> None:
-        super().__init__(
-            f'"{name}" is a served model; this command needs a run.',
-            f"To show its state: launcher status {name}{target.cluster().cli_args}",
-        )
+    `ends` is whether the command would end the run.
+    """
+
+    def __init__(self, name: str, target: Target, *, ends: bool = False) -> None:
+        at = f"{name}{target.cluster().cli_args}"
+        if ends:
+            message = f'"{name}" is a served model, which ends with its Helm release.'
+            super().__init__(message, f"To release its resources: launcher uninstall {at}")
+        else:
+            message = f'"{name}" is a served model; this command needs a run.'
+            super().__init__(message, f"To show its state: launcher status {at}")
         self.name = name
 
 
@@ -51,7 +58,20 @@ def models(
     return found
 
 
-def run_or_model[Run](name: str, find: Callable[[], Run], *, target: Target = DEFAULT_TARGET) -> Run:
+@contextlib.contextmanager
+def only_runs(target: Target = DEFAULT_TARGET, *, ends: bool = False) -> Iterator[None]:
+    """Raise IsServedModel instead of NoSuchRun if a served model has the name. `ends`: as in IsServedModel."""
+    try:
+        yield
+    except NoSuchRun as error:
+        if _has_model(error.name, target):
+            raise IsServedModel(error.name, target, ends=ends) from error
+        raise
+
+
+def run_or_model[Run](
+    name: str, find: Callable[[], Run], *, target: Target = DEFAULT_TARGET, ends: bool = False
+) -> Run:
     """Return the run that `find` returns. Raises IsServedModel if it finds none, and a served model has the name.
 
     Raises LauncherError if both exist; "run/NAME" is always the run. The two are searched in parallel.
@@ -62,7 +82,7 @@ def run_or_model[Run](name: str, find: Callable[[], Run], *, target: Target = DE
             found = find()
         except LauncherError as error:
             if asked.result():
-                raise IsServedModel(name, target) from error
+                raise IsServedModel(name, target, ends=ends) from error
             raise
         if asked.result():
             raise LauncherError(

@@ -203,6 +203,17 @@ def test_verbs_that_need_a_run(served: Served) -> None:
         'Error: "llama" is a served model, which ends with its Helm release.\n'
         f"Hint: To release its resources: launcher uninstall llama -n {served.cli.namespace}\n",
     )
+    for command in (("cancel", NAME, NAME), ("delete", NAME), ("delete", NAME, "other", "--yes")):
+        assert (served(*command).code, served(*command).err) == (done.code, done.err), command
+    for verb in ("wait", "attach"):
+        ended = served(verb, NAME)
+        assert (ended.code, ended.err) == (
+            1,
+            'Error: "llama" is a served model; this command needs a run.\n'
+            f"Hint: To show its state: launcher status llama -n {served.cli.namespace}\n",
+        )
+    other = served("wait", "other")
+    assert (other.code, other.err.splitlines()[0][:32]) == (1, 'Error: The run "other" was not f')
     assert served.api.find(served.path) is not None
     done = served("status", NAME, "--watch")
     assert done.code == 2
