@@ -40,8 +40,9 @@ def models(
 ) -> list[ServedModelStatus]:
     """Return the served models of the namespace, the newest first; [] if no cluster is configured.
 
-    With `name`, return only the served model with that name, with its pods. Raises LauncherError if the API server does
-    not answer. Calls `warn` with a sentence for each object that cannot be read.
+    With target.all_namespaces, return those of all namespaces. With `name`, return only the served model with that name
+    in the namespace, with its pods. Raises LauncherError if the API server does not answer. Calls `warn` with a
+    sentence for each object that cannot be read.
     """
     if not target.cluster_requested:
         return []
@@ -49,7 +50,8 @@ def models(
 
     cluster = target.cluster()
     if name is None:
-        found = [serving.describe(cluster, each) for each in serving.all_models(cluster)]
+        listed = serving.all_models(cluster, all_namespaces=target.all_namespaces)
+        found = [serving.describe(cluster, each) for each in listed]
     else:
         model = serving.named(cluster, name)
         found = [] if model is None else [serving.describe(cluster, model, details=True)]

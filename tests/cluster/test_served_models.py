@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import queued_workload
 from tests.cluster.fake_kuberay import RAY, add_pods, write
-from tests.cluster.launching import KUEUE, LauncherCli, until
+from tests.cluster.launching import KUEUE, LauncherCli, add_team, remove_cluster_queue, until
 
 NAME = "llama"
 
@@ -166,6 +167,34 @@ def test_the_life_of_a_served_model(served: Served) -> None:
     served.write(fake_kuberay.UPDATE_FAILED)
     explained = served.json("explain", NAME)
     assert explained["headline"] == f"The new version of llama does not answer, and the old one continues: {error}"
+
+
+def test_the_models_of_all_namespaces_are_listed(served: Served, control_plane: ControlPlane, tmp_path: Path) -> None:
+    namespace = f"{served.cli.namespace}-other"
+    control_plane.add_namespace(namespace)
+    add_team(control_plane, namespace)
+    try:
+        folder = tmp_path / "other"
+        folder.mkdir()
+        theirs = Served(replace(served.cli, namespace=namespace, folder=folder), control_plane, folder)
+        assert theirs.install("--timeout", "0").code == 0
+        theirs.write(fake_kuberay.READY)
+        served.put_in_queue(message="no quota")
+        listed = served.cli("list", "--models", "-A", "-o", "json").json
+        states = {each["namespace"]: (each["name"], each["state"], each["reason"]) for each in listed}
+        assert states[served.cli.namespace] == (NAME, "queued", "no quota")
+        assert states[namespace] == (NAME, "ready", "")
+        text = served.cli("list", "-A").out
+        assert "SERVED MODEL  NAMESPACE" in text
+        rows = {row[1]: row for row in map(str.split, text.splitlines()) if row[:1] == [NAME]}
+        assert [rows[each][2] for each in (served.cli.namespace, namespace)] == ["queued", "ready"]
+        own = served("list", "--models")
+        assert (own.out.splitlines()[0].split()[:3], len(own.out.splitlines())) == (["SERVED", "MODEL", "STATE"], 2)
+        refused = served.cli("list", "--models", "--local")
+        assert (refused.code, "served models are in a cluster" in refused.err) == (2, True)
+    finally:
+        control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+        remove_cluster_queue(control_plane.api, namespace)
 
 
 def test_logs_are_those_of_the_head_or_a_host(served: Served) -> None:
