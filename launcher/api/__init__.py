@@ -50,7 +50,7 @@ from launcher.api.releases import (
     uninstall,
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
-from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, run_or_model
+from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, plan_serving, run_or_model
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -122,6 +122,7 @@ __all__ = [
     "plan_import",
     "plan_release",
     "plan_removal",
+    "plan_serving",
     "plan_sweep",
     "presets",
     "preview",

@@ -99,7 +99,7 @@ def _print_clusters(target: Target, form: str) -> None:
 def _print_models(target: Target, form: str) -> None:
     found = api.models(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
     if not found:
-        output.narrate("No served models found. To serve one: launcher install serve NAME -f FILE")
+        output.narrate("No served models found. To serve one: launcher serve NAME -f FILE")
     output.emit([each.as_json() for each in found], form, served_models.listing(found), paint=colour.tables)
 
 
