@@ -41,7 +41,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Storage:
-    """What the pods mount, in the values or in a run's config. `place` is the URL of its folder."""
+    """The storage that pods mount at the path `mount`. `place` is its URL, "" if it is not kept."""
 
     place: str
     mount: str
