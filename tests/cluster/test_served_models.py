@@ -22,6 +22,7 @@ from tests.cluster.fake_kuberay import RAY, add_pods, write
 from tests.cluster.launching import KUEUE, LauncherCli, add_team, remove_cluster_queue, until
 
 NAME = "llama"
+IMAGE = "example.invalid/serve:1"
 
 
 class Served:
@@ -223,6 +224,89 @@ def test_logs_are_those_of_the_head_or_a_host(served: Served) -> None:
     served.plane.end_log(namespace, head, "ray-head")
     thread.join(30)
     assert [(each.code, each.out) for each in followed] == [(0, "deploying\ndeployed\nmore\n")]
+
+
+def test_replicas_between_the_limits(served: Served) -> None:
+    done = served.install("--set", "serve.replicas.max=4", "--timeout", "0")
+    assert done.code == 0, done.err
+    active = fake_kuberay.part("llama-1", application="RUNNING")
+    served.write(fake_kuberay.status(active=active, endpoints=2))
+    now = served.json("status", NAME)
+    assert (now["state"], now["replicas"], now["replicas_min"], now["replicas_max"]) == ("ready", 2, 1, 4)
+    assert "\nreplicas  2 of 1 to 4\n" in served("status", NAME).out
+    assert served.json("explain", NAME)["headline"].startswith("llama is ready: 2 replicas (between 1 and 4) answer at")
+    # Fewer than the minimum.
+    assert served.install("--set", "serve.replicas.min=3", "--set", "serve.replicas.max=4", "--timeout", "0").code == 0
+    served.write(fake_kuberay.status(active=active, endpoints=2))
+    assert served.json("status", NAME)["state"] == "unhealthy"
+    assert served.json("explain", NAME)["headline"] == "llama answers with 2 replicas of at least 3."
+
+
+def test_an_incremental_update(served: Served) -> None:
+    served.write(fake_kuberay.INCREMENTAL)
+    add_pods(served.plane, served.cli.namespace, NAME, "llama-1", ready=0)
+    head, host = add_pods(served.plane, served.cli.namespace, NAME, "llama-2", ready=2)
+    until(lambda: served.running(head)() and served.running(host)())
+    now = served.json("status", NAME)
+    assert (now["state"], now["replicas"]) == ("updating", 2)
+    explained = served.json("explain", NAME)
+    assert [(each["name"], each["says"]) for each in explained["evidence"]] == [
+        ("llama-1", "is the old version, and answers."),
+        ("llama-2", "is the new version, which receives 25 % of the requests; 2 of 2 pods are ready."),
+    ]
+
+
+def test_before_kueue_0_17_the_ray_cluster_waits_in_the_queue(served: Served) -> None:
+    """The Workload belongs to the RayCluster that KubeRay creates, because Kueue does not know RayServices."""
+    live = served.api.get(served.path)
+    spec = {**live["spec"]["rayClusterConfig"], "suspend": True}
+    metadata = {"name": "llama-1", "namespace": served.cli.namespace}
+    cluster = served.api.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+    served.write(fake_kuberay.status(pending=fake_kuberay.part("llama-1", provisioned=False)))
+    workload = served.api.create(queued_workload(cluster, "multislice"))
+    served.set_conditions(
+        workload, ("QuotaReserved", "False", "Pending", "insufficient unused quota for google.com/tpu")
+    )
+    now = served.json("status", NAME)
+    assert (now["state"], now["position"]) == ("queued", 1)
+    assert now["reason"] == "insufficient unused quota for google.com/tpu"
+    served.set_conditions(
+        workload, ("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "")
+    )
+    served.api.merge(f"{RAY}/{served.cli.namespace}/rayclusters/llama-1", {"spec": {"suspend": False}})
+    assert served.json("status", NAME)["state"] == "starting"
+
+
+def test_a_host_whose_image_does_not_exist(served: Served) -> None:
+    message = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": {IMAGE}: not found'
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": message}}
+    explained = explain_host(served, {"restartCount": 0, "state": waiting})
+    assert explained["headline"] == (
+        f"llama cannot start because the image {IMAGE} cannot be pulled: the registry has no such image."
+    )
+
+
+def test_a_host_that_crashes(served: Served) -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "", "finishedAt": fake_kuberay.NOW}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
+    explained = explain_host(served, {"restartCount": 5, "state": waiting, "lastState": ended})
+    assert explained["headline"] == (
+        "llama does not start: ray-worker ended with exit code 1 (5 times so far), and is restarted."
+    )
+    assert explained["suggestions"] == [
+        f"launcher logs llama -n {served.cli.namespace} --worker 0 shows its output.",
+    ]
+
+
+def explain_host(served: Served, container: Object) -> Any:
+    """Explain a model that starts, whose host has this status of its container, as the kubelet writes it."""
+    served.write(fake_kuberay.status(pending=fake_kuberay.part("llama-1", provisioned=False)))
+    _, host = add_pods(served.plane, served.cli.namespace, NAME, "llama-1", ready=0)
+    scheduled = fake_kuberay.condition("PodScheduled", "True", "", "")
+    containers = [{"name": "ray-worker", "image": IMAGE, "imageID": "", "ready": False, **container}]
+    path = f"/api/v1/namespaces/{served.cli.namespace}/pods/{host}/status"
+    served.api.merge(path, {"status": {"phase": "Pending", "conditions": [scheduled], "containerStatuses": containers}})
+    return served.json("explain", NAME)
 
 
 def test_verbs_that_need_a_run(served: Served) -> None:
