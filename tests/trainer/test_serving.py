@@ -10,11 +10,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
+import psutil
 import pytest
 
+from tests.cli.conftest import Launcher
+from tests.cli.test_serve import serving, talk
 from tests.trainer.runs import CHECKOUT, Run
 from tests.trainer.serving_run import serve
 
@@ -132,3 +139,48 @@ def test_a_newer_checkpoint_replaces_the_old_one_without_a_failed_request(found:
     assert (others, failed) == ([], [])
     assert (whole[0], whole[-1]) == (old, new)
     assert len(whole) > 10
+
+
+def test_a_trained_model_is_served_on_this_machine(exported: list[Path], tmp_path: Path) -> None:
+    """With 50 clients at once. When the server is killed, each of them gets its whole answer or an error."""
+    command, asked = Launcher(tmp_path / "home", tmp_path), {"model": "tiny", "max_tokens": 24, "temperature": 0}
+    with serving(command, str(exported[1]), "--name", "tiny", env={"SLIPWAY_API_KEY": "key"}) as server:
+        client = server.client("key")
+
+        def completion() -> str:
+            parts = [part.choices[0] for part in client.completions.create(**asked, prompt="def main(", stream=True)]
+            assert parts[-1].finish_reason == "length"
+            return "".join(part.text for part in parts)
+
+        options = ("--temperature", "0", "--max-tokens", "24")
+        expected = json.loads(launcher("generate", str(exported[1]), "def main(", *options, "-o", "json"))["text"]
+        assert completion() == expected
+        messages: Any = [{"role": "user", "content": "hello"}]
+        chunks = list(client.chat.completions.create(**asked, messages=messages, stream=True))
+        assert len(chunks) > 5
+        answer = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert talk(command, "tiny", *options, messages="hello\n") == (0, f"{answer}\n", "")
+        with ThreadPoolExecutor(50) as pool:
+            assert list(pool.map(lambda _: completion(), range(50))) == [expected] * 50
+
+        answered = threading.Event()
+
+        def until_the_end(_: int) -> list[str]:
+            texts = []
+            try:
+                while True:
+                    texts.append(completion())
+                    answered.set()
+            except (openai.APIError, httpx.TransportError) as error:
+                return [*texts, type(error).__name__]
+
+        with ThreadPoolExecutor(50) as pool:
+            results = pool.map(until_the_end, range(50))
+            assert answered.wait(60)
+            for child in psutil.Process(server.process.pid).children(recursive=True):
+                child.kill()
+            lists = list(results)
+        assert {text for texts in lists for text in texts[:-1]} == {expected}
+        assert {texts[-1] for texts in lists} <= {"APIConnectionError", "RemoteProtocolError", "ReadError", "APIError"}
+        assert server.process.wait(20) == 1
+    assert server.err[-2].startswith("Error: python -m trainer.serve was killed, most likely because this machine ran")
