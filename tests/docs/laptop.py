@@ -86,6 +86,8 @@ class FreshMachine:
             deadline = time.monotonic() + _START_SECONDS
             while differs(shown, printed) and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.1)
+            if process.poll() is not None:
+                reader.join()  # it has now read everything
             yield differs(shown, printed)
         finally:
             process.send_signal(signal.SIGINT)
