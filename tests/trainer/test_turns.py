@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_loaded() -> None:
         engine = Letters(fails="load")
         with pytest.raises(ValueError, match="There is no model"):
             await engine.start()
-        with pytest.raises(EngineError):
+        with pytest.raises(EngineError, match=r"^The engine has ended: There is no model\.$"):
             await text(engine, "a", 1)
         await engine.stop()
 

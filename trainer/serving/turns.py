@@ -36,7 +36,8 @@ class TurnEngine(ABC):
     """An engine whose subclass loads a model and computes the pieces of one request.
 
     At most `at_once` requests are computed in turn, because each has a KV cache; the others wait in the order of their
-    arrival. None: there is no limit. `failure` is the error that ended the engine; then `on_failure` is called.
+    arrival. None: there is no limit. `failure` is the error that ended the engine. `on_failure` is called then, except
+    for an error of `load`.
     """
 
     tokenizer: Any = None
@@ -103,6 +104,7 @@ class TurnEngine(ABC):
         try:
             self.load()
         except Exception as error:
+            self._fail(error)
             self._set_loaded(error)
             return
         self._set_loaded(None)
@@ -115,9 +117,7 @@ class TurnEngine(ABC):
                 else:
                     self._running.rotate(-1)
         except Exception as error:
-            with self._changed:
-                self.failure = error
-                self._reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            self._fail(error)
             self._on_failure()
             raise
         finally:
@@ -126,6 +126,11 @@ class TurnEngine(ABC):
                 self._arrived.clear()
             for each in left:
                 each.send(self._ended())
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self.failure = error
+            self._reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
     def _ended(self) -> EngineError:
         return EngineError(f"The engine has ended: {self._reason}.")
