@@ -136,8 +136,10 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
         others = missing - own
         if policies.reclaim != NEVER:
             for other in family.queues.values():
-                if other is not queue:
+                if other is not queue and other.node.borrows(what):
                     others -= other.reclaimable(what, policies.reclaim, workload.priority)
+                    if others <= 0:
+                        break
         if others > 0:
             return False
         if flat and exceeding > 0 and not policies.borrow_and_preempt:
