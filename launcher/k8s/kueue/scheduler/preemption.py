@@ -133,6 +133,10 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
         without_borrowing = without_borrowing and own >= exceeding
         if own >= missing:
             continue
+        if flat and exceeding > 0 and not policies.borrow_and_preempt:
+            while_borrowing = False
+            if not without_borrowing:
+                return False
         others = missing - own
         if policies.reclaim != NEVER:
             for other in family.queues.values():
@@ -142,8 +146,6 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
                         break
         if others > 0:
             return False
-        if flat and exceeding > 0 and not policies.borrow_and_preempt:
-            while_borrowing = False
     return while_borrowing or without_borrowing
 
 
