@@ -217,9 +217,7 @@ class Quotas:
 
     def family(self, queue: str) -> list[str]:
         """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
-        return [
-            below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below
-        ]
+        return [below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below]
 
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""

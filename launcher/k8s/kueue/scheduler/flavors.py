@@ -97,9 +97,7 @@ def _assign_pod_set(
         covered, candidates = group
         amounts = {name: amount for name, amount in pod_set.amounts.items() if name in covered}
         first = last.get(resource, -1) + 1
-        choice = _search(
-            workload, pod_set, amounts, candidates, first, made.usage, fair_sharing, unavailable, simulate
-        )
+        choice = _search(workload, pod_set, amounts, candidates, first, made.usage, fair_sharing, unavailable, simulate)
         if choice is None:
             return False
         for name, (mode, borrowing) in choice.modes.items():

@@ -53,11 +53,7 @@ def may_preempt(policy: str, workload: Workload, candidate: Workload) -> bool:
         return True
     if workload.priority > candidate.priority:
         return policy in (LOWER_PRIORITY, LOWER_OR_NEWER)
-    return (
-        policy == LOWER_OR_NEWER
-        and workload.priority == candidate.priority
-        and workload.created < candidate.created
-    )
+    return policy == LOWER_OR_NEWER and workload.priority == candidate.priority and workload.created < candidate.created
 
 
 def preemption_order(workload: Workload, preemptor: Workload) -> tuple[bool, bool, int, float, str]:
@@ -98,6 +94,7 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
             ordered += [each for each in group if each.workload.evicted is evicted]
     under_nominal = all(queue.node.used(what) < queue.node.total(what) for what in kinds)
     forbidden = not queue.policies.borrow_and_preempt
+    attempts: tuple[bool, ...]
     if not (above or others) or (forbidden and not under_nominal):
         attempts = (True,)
     elif forbidden and not above:

@@ -13,7 +13,7 @@ from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.scheduler.cycle import Scheduler
 from launcher.k8s.kueue.scheduler.fair_preemption import FairSharing
 from launcher.k8s.kueue.scheduler.flavors import Assignment
-from launcher.k8s.kueue.scheduler.model import Attempt, Event, Eviction, Flavors, Job, Outcome, Scenario
+from launcher.k8s.kueue.scheduler.model import Attempt, Event, Eviction, Flavors, Outcome, Scenario
 from launcher.k8s.kueue.scheduler.pending import Pending
 from launcher.k8s.kueue.scheduler.preemption import Target
 from launcher.k8s.kueue.scheduler.shares import Shares, weight_of
@@ -82,9 +82,7 @@ class _Simulation:
             family = families.setdefault(id(node.root), Family(node.root))
             queue = family.queues[source.name] = self._queues[source.name] = Queue(source, node)
             self._families[source.name] = family
-            self._pending[source.name] = Pending(
-                strict=queue.strict, by_shape=settings.version >= _FIRST_WITH_HASHES
-            )
+            self._pending[source.name] = Pending(strict=queue.strict, by_shape=settings.version >= _FIRST_WITH_HASHES)
         nominal_rules = settings.version >= _FIRST_WITH_NOMINAL_RULES
         for family in families.values():
             sharing = None

@@ -55,9 +55,21 @@ class Workload:
     """A job in its queue, waiting or with quota. `usage` has the quota that it holds."""
 
     __slots__ = (
-        "admitted", "created", "evicted", "evictions", "flavors", "job", "kept", "last_tried", "memo", "priority", "queue",
-        "reserved", "shape", "usage",
-    )  # fmt: skip
+        "admitted",
+        "created",
+        "evicted",
+        "evictions",
+        "flavors",
+        "job",
+        "kept",
+        "last_tried",
+        "memo",
+        "priority",
+        "queue",
+        "reserved",
+        "shape",
+        "usage",
+    )
 
     def __init__(self, job: Job, queue: Queue) -> None:
         self.job = job
