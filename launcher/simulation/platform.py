@@ -171,7 +171,7 @@ def _simulated(obj: Object, findings: Any, ignored: list[str]) -> Object:
     title = f"{obj['kind']} {obj['metadata']['name']}"
     for each in found:
         if not each.not_simulated:
-            raise LauncherError(f"{title}: {each.path} {each.clause}.")
+            raise LauncherError(f"{title}: {each.path} {each.clause}{'' if each.clause.endswith('?') else '.'}")
         ignored.append(f"{title}: {each.path} {each.clause}.")
         spec.pop(each.path.removeprefix("spec."), None)
     return {**{key: value for key, value in obj.items() if key != "status"}, "spec": spec}
