@@ -1,4 +1,7 @@
-"""Simulate queues: recorded scenarios, and traces of runs in the queues of values files. Changes nothing."""
+"""Simulate queues: recorded scenarios, traces of runs in the queues of values files, and a cluster's runs.
+
+Nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
 if TYPE_CHECKING:
     from launcher.simulation.changes import Changes
     from launcher.simulation.comparison import Comparison
+    from launcher.simulation.live import LiveAnswer
     from launcher.simulation.offline import Kueue
 
 
@@ -47,3 +53,32 @@ def simulate_trace(
     return offline.simulate_trace(
         files, Path(trace), sets=sets, changed_files=changed_files, changes=changes, kueue=kueue
     )
+
+
+def simulate_cluster(
+    *,
+    target: Target = DEFAULT_TARGET,
+    assume: float | None = None,
+    files: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    changes: Changes | None = None,
+    kueue: Kueue | None = None,
+) -> LiveAnswer:
+    """Return when the runs of the namespace that wait in a queue start, and when those that run end.
+
+    `assume` is the time of a run in seconds if nothing is known about it (4 hours). With `files`, `sets` or `changes`,
+    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces what
+    the cluster's own configuration of Kueue says.
+    """
+    from launcher.simulation import live
+    from launcher.simulation.changes import Changes
+    from launcher.simulation.cluster_state import read_cluster
+    from launcher.simulation.durations import DEFAULT_ASSUMPTION
+    from launcher.simulation.offline import Kueue
+
+    assumed = DEFAULT_ASSUMPTION if assume is None else assume
+    state = read_cluster(target, kueue or Kueue())
+    answer = live.expectations(state, assumed=assumed)
+    if not (files or sets or changes):
+        return answer
+    return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)

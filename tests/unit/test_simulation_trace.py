@@ -118,7 +118,7 @@ def test_yaml_and_csv_are_the_same_trace(tmp_path: Path, text: str, name: str) -
     assert (a.queue, a.priority, a.created, a.takes, chips_of(a)) == ("research", 1000, 90, 7200, 32)
     assert (b.queue, b.priority, b.created, b.takes, chips_of(b)) == ("product", 0, 5400, 600, 32)
     assert (a.checkpoint_every, b.checkpoint_every) == (None, 300)
-    assert [pod_set.flavors for pod_set in (*a.pod_sets, *b.pod_sets)] == [{"v6e"}, {"v6e"}]
+    assert [pod_set.flavors for pod_set in (*a.pod_sets, *b.pod_sets)] == [frozenset({"v6e"})] * 2
     assert [run.place.rpartition(":")[2] for run in runs] == (["1", "2"] if name == "r.yaml" else ["2", "4"])
 
 
@@ -205,10 +205,11 @@ def test_a_run_that_the_queues_do_not_know(tmp_path: Path, run: str, sentence: s
 
 def test_a_run_gets_spot_machines_only_if_it_requests_them() -> None:
     on = platform(queue("research", 64, "v6e", "spot"))
-    for provisioning, accepted in (("[spot]", {"spot"}), ("[on-demand, spot]", {"spot", "v6e"}), ("", {"v6e"})):
+    cases = {"[spot]": {"spot"}, "[on-demand, spot]": {"spot", "v6e"}, "": {"v6e"}}
+    for provisioning, accepted in cases.items():
         given = f", provisioning: {provisioning}" if provisioning else ""
         run = read_run(f"{{team: research, accelerator: v6e, topology: 4x4, lasts: 1{given}}}", "--add 1")
-        assert jobs_of([run], on)["run-1"].pod_sets[0].flavors == accepted
+        assert jobs_of([run], on)["run-1"].pod_sets[0].flavors == frozenset(accepted)
 
 
 # --- the platform -----------------------------------------------------------------------------------------------------

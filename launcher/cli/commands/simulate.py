@@ -4,10 +4,10 @@ import click
 
 from launcher import api
 from launcher.cli import completion, output
-from launcher.cli.options import target_options
+from launcher.cli.options import Seconds, target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
-from launcher.simulation import comparison
+from launcher.simulation import comparison, live
 from launcher.simulation.changes import Changes
 from launcher.simulation.offline import Kueue
 
@@ -57,6 +57,12 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
 @click.option("--kueue", metavar="VERSION", default="", help="Kueue's version (default: the newest that is simulated).")
 @click.option("--fair-sharing", is_flag=True, help="Fair sharing is on in Kueue's configuration.")
 @click.option(
+    "--assume",
+    type=Seconds(),
+    metavar="TIME",
+    help="The time of a run of the cluster about which nothing is known (default: 4h).",
+)
+@click.option(
     "-o",
     "--output",
     "form",
@@ -76,13 +82,16 @@ def command(
     without: tuple[str, ...],
     kueue: str,
     fair_sharing: bool,
+    assume: float | None,
     form: str,
     target: Target,
 ) -> None:
     """Simulate when runs start, and what a change of the queues would do.
 
-    With -f and --trace, the runs of the trace arrive in the queues of the values. With --set, --compare, --add,
-    --outage or --without-team, the result is compared with that of the change. Nothing is changed in a cluster.
+    Without --trace, print when the runs of the namespace that wait in a queue start, and when those that run end; with
+    -f, also what would change in the queues of these values. With -f and --trace, the runs of the trace arrive in the
+    queues of the values. With --set, --compare, --add, --outage or --without-team, the result is compared with that of
+    the change. Nothing is changed in a cluster.
     """
     changes = Changes(add, outages, without)
     if scenario is not None:
@@ -98,7 +107,25 @@ def command(
     if form == "jsonl":
         raise UsageError("-o jsonl is the output of --scenario; use -o json.")
     if trace is None:
-        raise UsageError("--trace FILE is missing: the runs that arrive in the queues.")
+        if compared:
+            raise UsageError("--compare is used with --trace; for the runs of the cluster, use -f CHANGED-QUEUES.")
+        if sets and not files:
+            raise UsageError(
+                "--set needs the values that it changes: -f FILE.",
+                "Use the values that the queues were installed with.",
+            )
+        answer = api.simulate_cluster(
+            target=target,
+            assume=assume,
+            files=files,
+            sets=sets,
+            changes=changes,
+            kueue=Kueue(kueue, fair_sharing),
+        )
+        output.emit(answer.as_json(), form, live.as_text(answer))
+        return
+    if assume is not None:
+        raise UsageError("--assume is for the runs of a cluster; the runs of a trace have their times.")
     if not files:
         raise UsageError("No values of queues are given: use -f FILE.", "Presets: launcher presets queues")
     found = api.simulate_trace(
