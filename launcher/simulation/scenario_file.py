@@ -10,8 +10,9 @@ import gzip
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from launcher.config.suggest import closest
@@ -31,6 +32,9 @@ VERSIONS = ((0, 16), (0, 17), (0, 18), (0, 19))
 CHIPS = "google.com/tpu"
 
 _MAX_LINE = 20_000_000
+_USUAL_STOP = 1.5
+"""The seconds from an eviction to the release of quota, if a scenario has none: about the median of the recordings."""
+
 _KEYS = ("id", "kueue", "fair", "objects", "priorities", "runs", "frees", "events", "never")
 _RUN_KEYS = ("name", "queue", "priority", "chips", "created", "takes", "arrives", "lasts")
 
@@ -170,7 +174,10 @@ class _Line:
         for name, value in priorities.items():
             if not isinstance(value, int) or isinstance(value, bool):
                 raise self.fail(f"priorities.{name}", "must be a whole number")
-        frees = self.map("frees", raw.get("frees") or {})
+        frees = {
+            name: self.frees(name, value) for name, value in self.map("frees", raw.get("frees") or {}).items()
+        }
+        usual = median([each for times in frees.values() for each in times] or [_USUAL_STOP])
         jobs: list[Job] = []
         names: set[str] = set()
         for number, value in enumerate(self.list("runs", raw["runs"])):
@@ -198,13 +205,13 @@ class _Line:
                     priority=self.priority(f"{key}.priority", run.get("priority"), priorities),
                     created=self.first(key, run, "created", "arrives"),
                     takes=self.first(key, run, "takes", "lasts"),
-                    frees=self.frees(name, frees.get(name)),
+                    frees=frees.get(name) or (usual,),
                 )
             )
         for name in frees:
             if name not in names:
                 raise self.fail(f"frees.{name}", "there is no run of this name")
-        return jobs
+        return _with_earlier_attempts(jobs, raw["runs"], frees)
 
     def priority(self, key: str, value: Any, priorities: Mapping[str, Any]) -> int:
         if value is None:
@@ -226,13 +233,10 @@ class _Line:
         raise self.fail(key, f"{' or '.join(names)} is missing")
 
     def frees(self, name: str, value: Any) -> tuple[float, ...]:
-        if value is None:
-            return (0.0,)
-        times = [
+        return tuple(
             self.number(f"frees.{name}[{number}]", each)
             for number, each in enumerate(self.list(f"frees.{name}", value))
-        ]
-        return tuple(times) or (0.0,)
+        )
 
     # --- values ---
 
@@ -262,3 +266,20 @@ class _Line:
         for name in required:
             if name not in value:
                 raise self.fail(f"{key}.{name}" if key else name, "is missing")
+
+
+def _with_earlier_attempts(
+    jobs: Sequence[Job], runs: Sequence[Mapping[str, Any]], frees: Mapping[str, tuple[float, ...]]
+) -> list[Job]:
+    """Add the time of the attempts that a recording has evicted.
+
+    `takes` is that of the last attempt. The attempts before it were evicted before their end, so they would have taken
+    what was intended (`lasts`), and the longest delay of this scenario.
+    """
+    intended = [run.get("lasts") for run in runs]
+    delays = [job.takes - lasts for job, lasts in zip(jobs, intended, strict=True) if lasts is not None]
+    delay = max(0.0, *delays) if delays else 0.0
+    return [
+        replace(job, takes_before=(max(job.takes, (lasts or 0.0) + delay),) * len(frees.get(job.name, ())))
+        for job, lasts in zip(jobs, intended, strict=True)
+    ]

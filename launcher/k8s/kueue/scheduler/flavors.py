@@ -164,14 +164,14 @@ def _fit(
     node = queue.node
     if amount > node.capacity(what):
         return Mode.NO_FIT, 0
-    borrowing, may_reclaim = height_that_fits(node, what, amount)
     if amount <= max(_ZERO, node.free(what)):
-        return Mode.FIT, borrowing
+        return Mode.FIT, height_that_fits(node, what, amount)[0]
     policies = queue.policies
     while_borrowing = policies.borrow_and_preempt or (fair_sharing and policies.reclaim != NEVER)
-    if amount <= node.total(what) or may_reclaim or while_borrowing:
+    if while_borrowing or amount <= node.total(what):
         return simulate(workload, what, amount)
-    return Mode.NO_FIT, borrowing
+    borrowing, may_reclaim = height_that_fits(node, what, amount)
+    return simulate(workload, what, amount) if may_reclaim else (Mode.NO_FIT, borrowing)
 
 
 def height_that_fits(node: QuotaNode, what: FlavorResource, amount: Decimal) -> tuple[int, bool]:

@@ -196,7 +196,7 @@ class _Simulation:
                 workload.usage[what] = workload.usage.get(what, _ZERO) + pod_set.amounts.get(resource, _ZERO)
         family.hold(workload)
         family.version += 1
-        workload.queue.running[workload.name] = workload
+        workload.queue.start(workload)
         takes = job.takes
         if workload.evictions < len(job.takes_before):
             takes = job.takes_before[workload.evictions]
@@ -241,7 +241,7 @@ class _Simulation:
         family = self._families[workload.queue.name]
         family.free(workload)
         family.version += 1
-        del workload.queue.running[workload.name]
+        workload.queue.stop(workload)
         workload.usage, workload.flavors, workload.evicted = {}, (), False
         self._schedule(family)
         self._try_again(family)

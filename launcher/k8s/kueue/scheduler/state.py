@@ -14,6 +14,7 @@ from launcher.k8s.kueue.scheduler.model import Flavors, Job
 Usage = dict[FlavorResource, Decimal]
 """An amount for each flavor and resource."""
 
+_ZERO = Decimal()
 NEVER = "Never"
 ANY = "Any"
 LOWER_PRIORITY = "LowerPriority"
@@ -101,6 +102,37 @@ class Queue:
         self.strict = source.strict
         self.active = not source.stopped
         self.running: dict[str, Workload] = {}
+        self._held: dict[FlavorResource, dict[int, Decimal]] = {}  # the usage of the running workloads by priority
+        self._largest: dict[FlavorResource, Decimal] = {}  # the largest usage of one workload so far
+
+    def start(self, workload: Workload) -> None:
+        """Add a workload that holds quota."""
+        self.running[workload.name] = workload
+        for what, amount in workload.usage.items():
+            held = self._held.setdefault(what, {})
+            held[workload.priority] = held.get(workload.priority, _ZERO) + amount
+            self._largest[what] = max(amount, self._largest.get(what, _ZERO))
+
+    def stop(self, workload: Workload) -> None:
+        """Remove a workload that has released its quota."""
+        del self.running[workload.name]
+        for what, amount in workload.usage.items():
+            self._held[what][workload.priority] -= amount
+
+    def preemptible(self, what: FlavorResource, policy: str, priority: int) -> Decimal:
+        """Return at least what the workloads hold that a policy allows a workload of a priority to preempt."""
+        held = self._held.get(what)
+        if not held or policy == NEVER:
+            return _ZERO
+        most = None if policy == ANY else priority if policy == LOWER_OR_NEWER else priority - 1
+        return sum((amount for each, amount in held.items() if most is None or each <= most), _ZERO)
+
+    def reclaimable(self, what: FlavorResource, policy: str, priority: int) -> Decimal:
+        """Return at least what other queues can reclaim: preemption stops when this queue does not borrow any more."""
+        borrowed = self.node.used(what) - self.node.total(what)
+        if borrowed <= 0:
+            return _ZERO
+        return min(self.preemptible(what, policy, priority), borrowed + self._largest.get(what, _ZERO))
 
     @cached_property
     def can_always_reclaim(self) -> bool:
