@@ -354,13 +354,12 @@ def _hidden(
     example = next((run.job for run in own if not run.running), None)
     if example is None:
         notes.append(
-            f"You may not read the {waiting} runs that wait in the queue {queue.name}; they are left out of the "
-            "simulation."
+            f"You may not read the {_waiting(waiting)} in the queue {queue.name}; what they request is unknown, and "
+            "they are left out of the simulation."
         )
         return
-    ahead = "runs that wait" if waiting > 1 else "run that waits"
     notes.append(
-        f"You may not read {waiting} {ahead} in the queue {queue.name}: each is assumed to be ahead of yours, and to "
+        f"You may not read the {_waiting(waiting)} in the queue {queue.name}: each is assumed to be ahead of yours, and to "
         f"request what {example.name} requests for {formatting.duration(assumed)} (--assume)."
     )
     highest = max(run.job.priority for run in own if not run.running)
@@ -368,6 +367,10 @@ def _hidden(
         made = _hidden_run(f"hidden-{queue.name}-waiting-{number}", queue.name, None, duration, None)
         job = replace(made.job, pod_sets=example.pod_sets, priority=highest, created=-number * _RANK)
         yield replace(made, job=job, running=False)
+
+
+def _waiting(number: int) -> str:
+    return "1 run that waits" if number == 1 else f"{number} runs that wait"
 
 
 def _hidden_run(

@@ -174,9 +174,7 @@ class _Line:
         for name, value in priorities.items():
             if not isinstance(value, int) or isinstance(value, bool):
                 raise self.fail(f"priorities.{name}", "must be a whole number")
-        frees = {
-            name: self.frees(name, value) for name, value in self.map("frees", raw.get("frees") or {}).items()
-        }
+        frees = {name: self.frees(name, value) for name, value in self.map("frees", raw.get("frees") or {}).items()}
         usual = median([each for times in frees.values() for each in times] or [_USUAL_STOP])
         jobs: list[Job] = []
         names: set[str] = set()
