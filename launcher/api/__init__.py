@@ -51,6 +51,7 @@ from launcher.api.releases import (
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
+from launcher.api.simulations import simulate_cluster, simulate_scenarios, simulate_trace
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -135,6 +136,9 @@ __all__ = [
     "select",
     "serve",
     "shell",
+    "simulate_cluster",
+    "simulate_scenarios",
+    "simulate_trace",
     "status",
     "submit",
     "submit_sweep",

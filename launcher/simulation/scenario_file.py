@@ -89,7 +89,8 @@ class _Line:
     place: str
 
     def fail(self, key: str, clause: str, hint: str = "") -> InvalidScenario:
-        return InvalidScenario(f"{self.place}: {key}: {clause}." if key else f"{self.place}: {clause}.", hint)
+        where = f"{self.place}: {key}" if key else self.place
+        return InvalidScenario(f"{where}: {clause}{'' if clause.endswith('?') else '.'}", hint)
 
     def read(self, text: bytes) -> ScenarioLine:
         try:
