@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from enum import IntEnum
 
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup
 
 _ZERO = Decimal()
 _NONE = Quota()
+
+
+class Fit(IntEnum):
+    """How well a request fits a queue, from best to worst."""
+
+    NOW = 0
+    WAITS = 1  # until others release quota
+    TOO_LARGE = 2  # more than the queue can ever get
+    NO_FLAVOR = 3  # no flavor of the queue matches the pods
+    NOT_COVERED = 4  # the queue has no quota for this resource
 
 
 class QuotaNode:
@@ -141,6 +152,12 @@ class QuotaNode:
         if limited and limit is not None:
             above = min(above, limit + (total - not_lent if own > 0 else total - used))
         return own + above if own > 0 else above
+
+    def fit(self, what: FlavorResource, amount: Decimal) -> Fit:
+        """Return whether the quota that is free now is enough for an amount, and if not, whether it can ever be."""
+        if amount > self.capacity(what):
+            return Fit.TOO_LARGE
+        return Fit.NOW if amount <= max(_ZERO, self.free(what)) else Fit.WAITS
 
     def borrows(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
         """Return whether the usage exceeds this node's quota, with `more` of it."""

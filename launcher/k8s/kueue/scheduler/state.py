@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
+from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource, queue_order
 from launcher.k8s.kueue.quota import QuotaNode
 from launcher.k8s.kueue.scheduler.model import Flavors, Job
 
@@ -97,7 +97,7 @@ class Workload:
     @property
     def order(self) -> tuple[int, float, str]:
         """Its place in its queue: by priority, then by age. Kueue's last criterion is the UID, here it is the name."""
-        return (-self.priority, self.created, self.job.name)
+        return queue_order(self.priority, self.created, self.job.name)
 
     def holds(self, kinds: frozenset[FlavorResource]) -> bool:
         return not kinds.isdisjoint(self.usage)
