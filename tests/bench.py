@@ -52,6 +52,7 @@ def main() -> None:
     only_cluster, parts = sys.argv[1:2] == ["cluster"], sys.argv[2:] or bench_cluster.PARTS
     if (sys.argv[1:] and not only_cluster) or not set(parts) <= set(bench_cluster.PARTS):
         raise SystemExit(f"usage: python -m tests.bench [cluster [{'|'.join(bench_cluster.PARTS)}]...]")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation is compiled to bytecode at its first start
     say("Installing the programs to compare with: xpk, and all of MaxText's packages (once; some minutes)...")
 
     def measured() -> Iterator[Row]:
