@@ -32,7 +32,7 @@ def rows() -> Iterator[tuple[str, list[float], list[float], float]]:
 
 def scenario(runs: int, seed: int) -> Scenario:
     """Return runs that arrive at random and need 70% of all chips on average. Times are seconds."""
-    source = random.Random(seed)  # noqa: S311  # not for security
+    source = random.Random(seed)  # not for security
     rate = QUEUES * 3 * QUOTA * _LOAD / (sum(_SIZES) / len(_SIZES) * _MEAN_TIME)
     jobs, at = [], 0.0
     for number in range(runs):
