@@ -359,8 +359,8 @@ def _hidden(
         )
         return
     notes.append(
-        f"You may not read the {_waiting(waiting)} in the queue {queue.name}: each is assumed to be ahead of yours, and to "
-        f"request what {example.name} requests for {formatting.duration(assumed)} (--assume)."
+        f"You may not read the {_waiting(waiting)} in the queue {queue.name}: each is assumed to be ahead of yours, "
+        f"and to request what {example.name} requests for {formatting.duration(assumed)} (--assume)."
     )
     highest = max(run.job.priority for run in own if not run.running)
     for number in range(1, waiting + 1):

@@ -20,8 +20,8 @@ _HEAD = f"""# The simulation compared with Kueue
 
 `make simulate-proof` writes this page. It compares `launcher simulate` with {{count}} random scenarios that Kueue
 0.19.2 played on a real API server: {{runs}} runs in one to four queues, with cohorts, nested cohorts, limits,
-preemption, strict and best-effort queues, and up to three flavors. The simulation gets the objects, and for each run its queue,
-priority, chips, arrival and duration, and how long it takes to stop. It does not get what happened.
+preemption, strict and best-effort queues, and up to three flavors. The simulation gets the objects, and for each run
+its queue, priority, chips, arrival and duration, and how long it takes to stop. It does not get what happened.
 
 | Scenarios | Whole scenarios that agree | Starts within {CLOSE:g} s | Next {WINDOW:g} s from a recorded state |
 |---|---|---|---|
