@@ -1,4 +1,4 @@
-"""What must hold for any queues and jobs: quota, completeness, and independence of the order of the input."""
+"""The properties of a simulation of any queues and jobs: quota, completeness, independence of the input's order."""
 
 from __future__ import annotations
 

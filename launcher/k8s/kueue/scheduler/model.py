@@ -1,4 +1,4 @@
-"""What the simulation of Kueue's scheduler takes and returns: plain values, without I/O.
+"""The input and the result of the simulation of Kueue's scheduler: plain values, without I/O.
 
 Times are seconds from the start of the simulation. Amounts are those of `launcher.k8s.objects.quantity`.
 """

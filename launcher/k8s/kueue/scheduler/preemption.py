@@ -173,7 +173,7 @@ def within_quota(node: QuotaNode, kinds: frozenset[FlavorResource]) -> bool:
 def _valid(
     ordered: list[_Candidate], workload: Workload, kinds: frozenset[FlavorResource], borrowing: bool
 ) -> Iterator[_Candidate]:
-    """Yield the candidates that may go now. What was removed before them can make them invalid."""
+    """Yield the candidates that may go now: the candidates before them can make them invalid."""
     for candidate in ordered:
         if candidate.meets is not None:
             if borrowing and not candidate.borrowing:
@@ -210,7 +210,7 @@ def _in_cohort(
 ) -> tuple[list[_Candidate], list[_Candidate]]:
     """Return the candidates of other queues: those whose quota is nearer to this queue, and the others.
 
-    The first lose quota that belongs to a cohort of this queue and not to one of theirs, whatever their priority.
+    The first lose quota that belongs to a cohort of this queue and not to one of theirs, at any priority.
     """
     node, policies = workload.queue.node, workload.queue.policies
     above: list[_Candidate] = []

@@ -23,7 +23,7 @@ RETRY_AFTER = 1.0
 """The seconds from a release of quota until Kueue tries again what was set aside (inadmissible_workloads.go, 0.17)."""
 
 MOST_CYCLES = 10_000
-"""The cycles at one moment after which the simulation gives up: workloads that preempt each other for ever."""
+"""The cycles at one moment after which the simulation fails: its workloads preempt each other without end."""
 
 _ZERO = Decimal()
 _FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
@@ -235,7 +235,7 @@ class _Simulation:
         self._wait(workload)
 
     def _free(self, workload: Workload) -> None:
-        """Release quota. What was set aside is tried again soon; the heads that wait are tried at once."""
+        """Release quota. The heads that wait are tried at once, and the workloads that were set aside soon after."""
         family = self._families[workload.queue.name]
         family.free(workload)
         family.version += 1
