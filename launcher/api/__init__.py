@@ -51,7 +51,7 @@ from launcher.api.releases import (
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
-from launcher.api.simulations import simulate_cluster, simulate_scenarios, simulate_trace
+from launcher.api.simulations import simulate_cluster, simulate_scenarios, simulate_trace, simulation_page
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -139,6 +139,7 @@ __all__ = [
     "simulate_cluster",
     "simulate_scenarios",
     "simulate_trace",
+    "simulation_page",
     "status",
     "submit",
     "submit_sweep",

@@ -15,7 +15,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.simulation.changes import Changes
     from launcher.simulation.comparison import Comparison
-    from launcher.simulation.live import LiveAnswer
+    from launcher.simulation.live import Expectation, LiveAnswer
     from launcher.simulation.offline import Kueue
 
 
@@ -82,3 +82,13 @@ def simulate_cluster(
     if not (files or sets or changes):
         return answer
     return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)
+
+
+def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:
+    """Return a simulation as an HTML page: its figures, slices by flavor, and the runs that wait over time.
+
+    `expected` are the `runs` of `simulate_cluster`. Raises LauncherError if the extra `report` is not installed.
+    """
+    from launcher.simulation.page import page
+
+    return page(comparison, title, expected)
