@@ -19,7 +19,12 @@ def test_a_page_is_as_generated(name: str) -> None:
 def test_every_reference_page_is_generated() -> None:
     """forecast-proof takes hours, so `make forecast-proof` writes its page. The page about exports is written by hand:
     it explains what the code only calculates."""
-    assert {path.stem for path in (DOCS / "reference").glob("*.md")} == {*PAGES, "forecast-proof", "export"}
+    assert {path.stem for path in (DOCS / "reference").glob("*.md")} == {
+        *PAGES,
+        "forecast-proof",
+        "export",
+        "simulation-trace",
+    }
 
 
 def test_every_rule_of_check_has_an_example() -> None:
