@@ -5,7 +5,7 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.simulation.changes import Changes
     from launcher.simulation.comparison import Comparison
-    from launcher.simulation.live import LiveAnswer
+    from launcher.simulation.live import Expectation, LiveAnswer
     from launcher.simulation.offline import Kueue
 
 
@@ -82,3 +82,30 @@ def simulate_cluster(
     if not (files or sets or changes):
         return answer
     return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)
+
+
+def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:
+    """Return a simulation as an HTML page: its figures, slices by flavor, and the runs that wait over time.
+
+    `expected` are the `runs` of `simulate_cluster`. Raises LauncherError if the extra `report` is not installed.
+    """
+    from launcher.simulation.page import page
+
+    return page(comparison, title, expected)
+
+
+def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when a run that waits in its queue starts; None if it does not wait, or if the cluster hides too much."""
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_waiting_run(name, target)
+
+
+def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when the run of an object (`preview(plan).waiting`) would start if it was submitted now.
+
+    None if the cluster may not be read for it.
+    """
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_new_run(obj, target)

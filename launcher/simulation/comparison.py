@@ -161,13 +161,17 @@ def runs_table(simulated: Simulated) -> str:
     return formatting.table(table)
 
 
+def shown_rows(found: Sequence[Row]) -> list[Row]:
+    """Return the rows without those that are 0 before and after. Times are always shown."""
+    return [row for row in found if row.before or row.after or row.unit is Unit.SECONDS]
+
+
 def figures_table(found: Sequence[Row], *, compared: bool) -> str:
     """Return the rows as a table; rows that are 0 before and after are left out."""
-    kept = [row for row in found if row.before or row.after or row.unit is Unit.SECONDS]
     head = ("", "FIGURE", "BEFORE", "AFTER", "DIFFERENCE") if compared else ("", "FIGURE", "VALUE")
     table: list[tuple[str, ...]] = [head]
     about = None
-    for row in kept:
+    for row in shown_rows(found):
         cells = [("" if row.about == about else row.about or "all"), row.name, shown(row.before, row.unit)]
         if compared:
             cells += [shown(row.after, row.unit), difference(row)]

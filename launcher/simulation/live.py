@@ -110,6 +110,7 @@ class LiveAnswer:
     """
 
     now: datetime
+    namespace: str
     runs: Sequence[Expectation]
     notes: Sequence[str]
     simulated: Simulated = field(repr=False)
@@ -173,7 +174,11 @@ def expectations(state: ClusterState, *, assumed: float = durations.DEFAULT_ASSU
     mine.sort(key=lambda run: (run.running, run.job.created, run.name))
     answers = [_expect(run, likely, shortest, longest, runs) for run in mine]
     return LiveAnswer(
-        state.now, answers, list(dict.fromkeys([*notes, *state.assumed, *state.platform.ignored])), likely
+        state.now,
+        state.namespace,
+        answers,
+        list(dict.fromkeys([*notes, *state.assumed, *state.platform.ignored])),
+        likely,
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from launcher import api
@@ -7,6 +9,7 @@ from launcher.cli import completion, output
 from launcher.cli.options import Seconds, target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.report import output as report_file
 from launcher.simulation import comparison, live
 from launcher.simulation.changes import Changes
 from launcher.simulation.offline import Kueue
@@ -62,6 +65,8 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
     metavar="TIME",
     help="The time of a run of the cluster about which nothing is known (default: 4h).",
 )
+@click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
+@click.option("--force", is_flag=True, help="Overwrite the file of --html even if it is not a page of Slipway.")
 @click.option(
     "-o",
     "--output",
@@ -83,6 +88,8 @@ def command(
     kueue: str,
     fair_sharing: bool,
     assume: float | None,
+    html: str | None,
+    force: bool,
     form: str,
     target: Target,
 ) -> None:
@@ -94,11 +101,15 @@ def command(
     the change. Nothing is changed in a cluster.
     """
     changes = Changes(add, outages, without)
+    if html is not None:
+        report_file.check(Path(html), force=force)
     if scenario is not None:
         if files or trace or sets or compared or changes:
             raise UsageError(
                 "--scenario cannot be used with -f, --trace or changes: a scenario has its own queues and runs."
             )
+        if html is not None:
+            raise UsageError("--scenario cannot be used with --html.")
         if form not in ("jsonl", "text"):
             raise UsageError("--scenario prints a line of JSON for each scenario: use -o jsonl.")
         for line in api.simulate_scenarios(scenario):
@@ -122,6 +133,9 @@ def command(
             changes=changes,
             kueue=Kueue(kueue, fair_sharing),
         )
+        if html is not None:
+            title = f"The runs of {answer.namespace}"
+            _write(Path(html), api.simulation_page(answer.comparison, title, expected=answer.runs))
         output.emit(answer.as_json(), form, live.as_text(answer))
         return
     if assume is not None:
@@ -131,4 +145,11 @@ def command(
     found = api.simulate_trace(
         files, trace, sets=sets, changed_files=compared, changes=changes, kueue=Kueue(kueue, fair_sharing)
     )
+    if html is not None:
+        _write(Path(html), api.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
     output.emit(found.as_json(), form, comparison.as_text(found))
+
+
+def _write(path: Path, page: str) -> None:
+    report_file.write(path, page)
+    output.narrate(f"Wrote {path}.")
