@@ -1,14 +1,15 @@
 """Quota of ClusterQueues and cohorts: the total, the usage, and the amount available to one queue. Pure functions.
 
-The arithmetic is that of Kueue's cache (resource nodes). A queue has its nominal quota and lends all of it except what
-its lending limit reserves. It borrows from its cohort up to its borrowing limit. Cohorts do the same with their parent.
+The arithmetic is that of Kueue's cache (pkg/cache/scheduler/resource_node.go, 0.16 to 0.19). A queue has its nominal
+quota and lends all of it except what its lending limit reserves. It borrows from its cohort up to its borrowing limit.
+Cohorts do the same with their parent. The simulation of the scheduler changes the usage; all others read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import IntEnum
 
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup
 
@@ -16,65 +17,151 @@ _ZERO = Decimal()
 _NONE = Quota()
 
 
-@dataclass
-class _Node:
-    """A ClusterQueue or a cohort in the tree."""
+class Fit(IntEnum):
+    """How well a request fits a queue, from best to worst."""
 
-    name: str
-    parent: _Node | None = None
-    children: list[_Node] = field(default_factory=list)
-    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
-    used: Mapping[FlavorResource, Decimal] = field(default_factory=dict)  # of a ClusterQueue: from its status
-    totals: dict[FlavorResource, Decimal] = field(default_factory=dict)  # of the subtree, cached
+    NOW = 0
+    WAITS = 1  # until others release quota
+    TOO_LARGE = 2  # more than the queue can ever get
+    NO_FLAVOR = 3  # no flavor of the queue matches the pods
+    NOT_COVERED = 4  # the queue has no quota for this resource
+
+
+class QuotaNode:
+    """A ClusterQueue or a cohort in the tree, with the usage that counts against its quota.
+
+    Its place and its quotas must not change after the first call of a method: what follows from them is cached.
+    """
+
+    __slots__ = ("_capacity", "_fixed", "_height", "children", "name", "parent", "quotas", "usage")
+
+    def __init__(self, name: str, quotas: Mapping[FlavorResource, Quota] | None = None) -> None:
+        self.name = name
+        self.quotas: Mapping[FlavorResource, Quota] = quotas or {}
+        self.parent: QuotaNode | None = None
+        self.children: list[QuotaNode] = []
+        self.usage: dict[FlavorResource, Decimal] = {}
+        self._fixed: dict[FlavorResource, tuple[Decimal, Decimal, Decimal | None]] = {}
+        self._capacity: dict[FlavorResource, Decimal] = {}
+        self._height: int | None = None
+
+    # --- quota, which does not change ---
 
     def total(self, what: FlavorResource) -> Decimal:
         """Return the quota of this node plus what its children lend it."""
-        if what not in self.totals:
-            self.totals[what] = self.quotas.get(what, _NONE).nominal + sum(
-                (child.total(what) - child.not_lent(what) for child in self.children), _ZERO
-            )
-        return self.totals[what]
+        return (self._fixed.get(what) or self._fix(what))[0]
 
     def not_lent(self, what: FlavorResource) -> Decimal:
         """Return the quota that this node does not lend."""
-        limit = self.quotas.get(what, _NONE).lending_limit
-        return _ZERO if limit is None or self.parent is None else max(_ZERO, self.total(what) - limit)
+        return (self._fixed.get(what) or self._fix(what))[1]
 
-    def usage(self, what: FlavorResource) -> Decimal:
-        """Return the usage of this node's own quota and of what its children lend it."""
-        return self.used.get(what, _ZERO) + sum(
-            (max(_ZERO, child.usage(what) - child.not_lent(what)) for child in self.children), _ZERO
-        )
+    def _fix(self, what: FlavorResource) -> tuple[Decimal, Decimal, Decimal | None]:
+        """Compute the total, what is not lent, and the borrowing limit (None: no limit). They do not change."""
+        quota = self.quotas.get(what, _NONE)
+        total = quota.nominal + sum((child.total(what) - child.not_lent(what) for child in self.children), _ZERO)
+        limit = quota.lending_limit
+        not_lent = _ZERO if limit is None or self.parent is None else max(_ZERO, total - limit)
+        found = self._fixed[what] = total, not_lent, quota.borrowing_limit
+        return found
 
     def capacity(self, what: FlavorResource) -> Decimal:
         """Return the maximum available to this node if nothing is in use."""
-        if self.parent is None:
-            return self.total(what)
-        most = self.not_lent(what) + self.parent.capacity(what)
-        limit = self.quotas.get(what, _NONE).borrowing_limit
-        return most if limit is None else min(most, self.total(what) + limit)
+        found = self._capacity.get(what)
+        if found is None:
+            found = self.total(what)
+            if self.parent is not None:
+                limit = self.quotas.get(what, _NONE).borrowing_limit
+                most = self.not_lent(what) + self.parent.capacity(what)
+                found = most if limit is None else min(most, found + limit)
+            self._capacity[what] = found
+        return found
+
+    @property
+    def kinds(self) -> set[FlavorResource]:
+        """Every flavor and resource that this node or a node below it has quota for."""
+        return set(self.quotas).union(*(child.kinds for child in self.children))
+
+    @property
+    def root(self) -> QuotaNode:
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    @property
+    def ancestors(self) -> Iterator[QuotaNode]:
+        """The cohorts above this node, the nearest first."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    @property
+    def height(self) -> int:
+        """The distance to the furthest leaf below."""
+        if self._height is None:
+            self._height = max((child.height + 1 for child in self.children), default=0)
+        return self._height
+
+    def queues(self) -> Iterator[QuotaNode]:
+        """Yield the ClusterQueues below a cohort, or the ClusterQueue itself."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.queues()
+
+    # --- usage ---
+
+    def used(self, what: FlavorResource) -> Decimal:
+        """Return the usage of this node's own quota and of what its children lend it."""
+        return self.usage.get(what, _ZERO)
+
+    def add(self, what: FlavorResource, amount: Decimal) -> None:
+        """Add usage. What exceeds the quota that this node does not lend counts against its parent too."""
+        before = self.usage.get(what, _ZERO)
+        self.usage[what] = before + amount
+        if self.parent is not None:
+            above = amount - max(_ZERO, self.not_lent(what) - before)
+            if above > 0:
+                self.parent.add(what, above)
+
+    def remove(self, what: FlavorResource, amount: Decimal) -> None:
+        """Remove usage that was added."""
+        before = self.usage.get(what, _ZERO)
+        self.usage[what] = before - amount
+        if self.parent is not None:
+            above = before - self.not_lent(what)
+            if above > 0:
+                self.parent.remove(what, min(amount, above))
+
+    def locally_free(self, what: FlavorResource) -> Decimal:
+        """Return the free quota that this node does not lend."""
+        return max(_ZERO, self.not_lent(what) - self.usage.get(what, _ZERO))
 
     def free(self, what: FlavorResource, *, limited: bool = True) -> Decimal:
         """Return what is available to this node now. May be negative.
 
         If `limited` is false, ignore this node's borrowing limit.
         """
-        used = self.usage(what)
+        total, not_lent, limit = self._fixed.get(what) or self._fix(what)
+        used = self.usage.get(what, _ZERO)
         if self.parent is None:
-            return self.total(what) - used
-        not_lent = self.not_lent(what)
+            return total - used
         above = self.parent.free(what)
-        limit = self.quotas.get(what, _NONE).borrowing_limit
+        own = not_lent - used
         if limited and limit is not None:
-            above = min(above, self.total(what) - not_lent - max(_ZERO, used - not_lent) + limit)
-        return max(_ZERO, not_lent - used) + above
+            above = min(above, limit + (total - not_lent if own > 0 else total - used))
+        return own + above if own > 0 else above
 
-    def queues(self) -> Iterator[_Node]:
-        """Yield the ClusterQueues below a cohort, or the ClusterQueue itself."""
-        if not self.children:
-            yield self
-        for child in self.children:
-            yield from child.queues()
+    def fit(self, what: FlavorResource, amount: Decimal) -> Fit:
+        """Return whether the quota that is free now is enough for an amount, and if not, whether it can ever be."""
+        if amount > self.capacity(what):
+            return Fit.TOO_LARGE
+        return Fit.NOW if amount <= max(_ZERO, self.free(what)) else Fit.WAITS
+
+    def borrows(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
+        """Return whether the usage exceeds this node's quota, with `more` of it."""
+        return self.usage.get(what, _ZERO) + more > (self._fixed.get(what) or self._fix(what))[0]
 
 
 class Quotas:
@@ -84,20 +171,32 @@ class Quotas:
     """
 
     def __init__(self, cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort] = ()) -> None:
-        self._queues: dict[str, _Node] = {}
-        self._cohorts: dict[str, _Node] = {}
+        self._queues: dict[str, QuotaNode] = {}
+        self._cohorts: dict[str, QuotaNode] = {}
         for cohort in cohorts:
             node = self._cohort(cohort.name)
             node.quotas = cohort.quotas
             self._hang(node, cohort.parent)
         self._groups: dict[str, Sequence[ResourceGroup]] = {}
+        used = {}
         for queue in cluster_queues:
-            node = self._queues[queue.name] = _Node(queue.name, quotas=queue.quotas, used=queue.used)
+            node = self._queues[queue.name] = QuotaNode(queue.name, queue.quotas)
             self._hang(node, queue.cohort)
             self._groups[queue.name] = queue.groups
+            used[queue.name] = queue.used
+        for name, amounts in used.items():
+            for what, amount in amounts.items():
+                self._queues[name].add(what, amount)
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._queues
+
+    def node(self, queue: str) -> QuotaNode:
+        """Return the node of a ClusterQueue."""
+        return self._queues[queue]
+
+    def cohort_nodes(self) -> Mapping[str, QuotaNode]:
+        return self._cohorts
 
     def flavors(self, queue: str, resource: str) -> Sequence[str]:
         """Return the flavors of a queue for a resource, in the order that Kueue tries them; () if there are none."""
@@ -126,7 +225,7 @@ class Quotas:
 
     def used(self, queue: str, what: FlavorResource) -> Decimal:
         """Return what the runs of this queue hold, from its status."""
-        return self._queues[queue].used.get(what, _ZERO)
+        return self._queues[queue].used(what)
 
     def cohort(self, queue: str) -> str:
         """Return the cohort of a queue, or "" if it has none."""
@@ -135,21 +234,17 @@ class Quotas:
 
     def family(self, queue: str) -> list[str]:
         """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
-        node = self._queues[queue]
-        while node.parent is not None:
-            node = node.parent
-        return [below.name for below in node.queues() if self._queues.get(below.name) is below]
+        return [below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below]
 
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""
-        node = self._queues[queue]
-        return max(_ZERO, node.not_lent(what) - node.usage(what))
+        return self._queues[queue].locally_free(what)
 
-    def _cohort(self, called: str) -> _Node:
-        return self._cohorts.setdefault(called, _Node(called))
+    def _cohort(self, called: str) -> QuotaNode:
+        return self._cohorts.setdefault(called, QuotaNode(called))
 
-    def _hang(self, node: _Node, parent: str) -> None:
-        above: _Node | None = self._cohort(parent) if parent else None
+    def _hang(self, node: QuotaNode, parent: str) -> None:
+        above: QuotaNode | None = self._cohort(parent) if parent else None
         node.parent = above
         walk = above
         while walk is not None:  # Kueue makes a cycle of cohorts inactive; here it is cut
