@@ -452,7 +452,7 @@ def test_a_private_model_of_the_hub_is_imported(references: Path, server: Hub, t
     assert not any(name.endswith(".md") for name in server.downloaded)
     folder = summary(weights("import", config, "--from", references / "exported" / "llama2", "--to", tmp_path / "same"))
     assert result["source"]["sha256"] == folder["source"]["sha256"]
-    # What was downloaded is not downloaded again.
+    # Files that exist are not downloaded again.
     downloads = len(server.downloaded)
     assert (summary(imported())["state"], len(server.downloaded)) == ("present", downloads)
 
