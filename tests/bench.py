@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests import bench_cluster, bench_report
+from tests import bench_cluster, bench_report, bench_simulate
 from tests.tools.go_tools import cache_dir, tool
 from tests.trainer.serving_run import serve
 from trainer import config as trainer_config
@@ -62,6 +62,7 @@ def main() -> None:
             yield template_row()
         yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
         if not only_cluster:
+            yield from bench_simulate.rows()
             yield serving_row()
             yield from training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
 

@@ -51,6 +51,14 @@ from launcher.api.releases import (
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, plan_serving, run_or_model
+from launcher.api.simulations import (
+    expected_start,
+    expected_start_of,
+    simulate_cluster,
+    simulate_scenarios,
+    simulate_trace,
+    simulation_page,
+)
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -98,6 +106,8 @@ __all__ = [
     "doctor",
     "evaluate",
     "evaluations",
+    "expected_start",
+    "expected_start_of",
     "explain",
     "explain_model",
     "export",
@@ -137,6 +147,10 @@ __all__ = [
     "select",
     "serve",
     "shell",
+    "simulate_cluster",
+    "simulate_scenarios",
+    "simulate_trace",
+    "simulation_page",
     "status",
     "submit",
     "submit_sweep",

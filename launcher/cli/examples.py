@@ -25,6 +25,11 @@ _EXAMPLES = {
         "launcher forecast models/llama3.1-8b slices/v6e-4x4 --tokens 15T --search 30",
         "docs/how-to/forecast.md",
     ),
+    "simulate": (
+        "launcher simulate -f queues.yaml --trace runs.csv",
+        "launcher simulate -f queues.yaml --trace runs.csv --set clusterQueues.research.quota.v6e-4x4.slices=+4",
+        "docs/how-to/plan-quota.md",
+    ),
     "report": ("launcher report llama llama-2 --open", "docs/how-to/view-metrics.md"),
     "tensorboard": ("launcher tensorboard first", "docs/how-to/view-metrics.md"),
     "profile": ("launcher profile first --steps 5", "docs/how-to/view-metrics.md"),

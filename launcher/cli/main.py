@@ -23,6 +23,7 @@ GROUPS = {
     "Understand": {
         "explain": "Explain why a run waits or failed, or why a served model does not answer, and how to fix it.",
         "forecast": "Forecast whether a run fits, how fast it is and what it costs.",
+        "simulate": "Simulate when runs start, and what a change of the queues would do.",
         "report": "Write a report that compares runs, as one HTML page.",
         "tensorboard": "Serve TensorBoard for a run on this machine, until Ctrl-C.",
         "profile": "Record a profile of the next steps of a run.",

@@ -104,7 +104,7 @@ def charts(runs: Sequence[RunData]) -> list[Chart]:
     """Return the charts that the runs have data for. Charts over steps share their zoom."""
     found: list[Chart] = []
     steps = DataRange1d(range_padding=0.02)
-    share = _Shared()
+    share = Shared()
     for line in _LINES[:2]:
         _add(found, _lines(line, runs, steps, share))
     _add(found, _timeline(runs))
@@ -139,12 +139,12 @@ def _add(found: list[Chart], chart: Chart | None) -> None:
 # --- lines over steps ---------------------------------------------------------------------------------------------
 
 
-def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Shared) -> Chart | None:
+def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: Shared) -> Chart | None:
     drawn = [(number, run, run.metrics.of(line.key)) for number, run in enumerate(runs)]
     drawn = [one for one in drawn if len(one[2].finite)]
     if not drawn:
         return None
-    plot = _plot(steps, DataRange1d(range_padding=0.05))
+    plot = new_plot(steps, DataRange1d(range_padding=0.05))
     buckets = max(_FEWEST_BUCKETS, min(_MOST_BUCKETS, _POINTS // (2 * len(drawn))))
     thinned = False
     hovered: list[Any] = []
@@ -152,16 +152,16 @@ def _lines(line: _Line, runs: Sequence[RunData], steps: DataRange1d, share: _Sha
         x, y = sampled(series.steps, series.values, buckets)
         thinned = thinned or len(x) < len(series.steps)
         source = share.source({"x": x.astype(np.int32), "y": y.astype(np.float32)})
-        pointed = _add_line(plot, share, number, run.label, source)
+        pointed = add_line(plot, share, number, run.label, source)
         if line.dots or len(series.finite) < 30:  # one point does not make a line
             dots = Scatter(x="x", y="y", size=5)
-            pointed = plot.add_glyph(source, dots, view=share.view(), tags=[_tag(number)], name=run.label)
+            pointed = plot.add_glyph(source, dots, view=share.view(), tags=[tag_of(number)], name=run.label)
         hovered.append(pointed)
         _add_gaps(plot, number, series)
     tips = [("run", "$name"), ("step", "@x{0,0}"), (line.title.partition(":")[0], f"@y{{{line.format}}}")]
-    plot.add_tools(_hover(hovered, tips))
+    plot.add_tools(hover_tool(hovered, tips))
     unit = line.unit or line.title
-    _axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
+    add_axes(plot, "step", "", NumeralTickFormatter(format="0,0"), _formatter(line))
     note = ""
     if thinned:
         note = (
@@ -189,7 +189,7 @@ def _add_gaps(plot: Plot, number: int, series: Series) -> None:
         else:
             last = value
     source = ColumnDataSource({"x": x[:_MOST_GAPS], "y": y[:_MOST_GAPS]})
-    plot.add_glyph(source, Scatter(x="x", y="y", size=9, marker="x", line_width=2), tags=[_tag(number), "gap"])
+    plot.add_glyph(source, Scatter(x="x", y="y", size=9, marker="x", line_width=2), tags=[tag_of(number), "gap"])
 
 
 def _formatter(line: _Line) -> BasicTickFormatter | NumeralTickFormatter:
@@ -203,7 +203,7 @@ def _formatter(line: _Line) -> BasicTickFormatter | NumeralTickFormatter:
 # --- how long steps take ------------------------------------------------------------------------------------------
 
 
-def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
+def _histogram(runs: Sequence[RunData], share: Shared) -> Chart | None:
     drawn = [(number, run, run.metrics.of(STEP_SECONDS).finite) for number, run in enumerate(runs)]
     drawn = [one for one in drawn if len(one[2])]
     if not drawn:
@@ -213,7 +213,7 @@ def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
     high = max(float(np.quantile(values, 0.99)) for _, _, values in drawn)
     margin = 0.1 * (high - low) or 0.05 * high or 1e-3
     edges = np.linspace(max(0.0, low - margin), high + margin, _BINS + 1)
-    plot = _plot(DataRange1d(range_padding=0.02), DataRange1d(start=0, range_padding=0.05))
+    plot = new_plot(DataRange1d(range_padding=0.02), DataRange1d(start=0, range_padding=0.05))
     outside = []
     hovered: list[Any] = []
     for number, run, values in drawn:
@@ -224,10 +224,10 @@ def _histogram(runs: Sequence[RunData], share: _Shared) -> Chart | None:
         # The outline of the histogram: two points for each bin.
         x = np.repeat(edges, 2)
         y = np.concatenate(([0.0], np.repeat(counts / len(values), 2), [0.0]))
-        hovered.append(_add_line(plot, share, number, run.label, share.source({"x": x, "y": y})))
+        hovered.append(add_line(plot, share, number, run.label, share.source({"x": x, "y": y})))
     tips = [("run", "$name"), ("step time", "@x{0,0.[0000]} s"), ("of its steps", "@y{0.0%}")]
-    plot.add_tools(_hover(hovered, tips))
-    _axes(plot, "seconds per step", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
+    plot.add_tools(hover_tool(hovered, tips))
+    add_axes(plot, "seconds per step", "", BasicTickFormatter(), NumeralTickFormatter(format="0.[0]%"))
     note = "The vertical axis is the share of each run's steps."
     if outside:
         note += f" Outside the chart: {'; '.join(outside)}."
@@ -242,9 +242,9 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
     drawn = [(number, run) for number, run in enumerate(runs) if run.spans]
     if not drawn:
         return None
-    unit, seconds = _unit(max(run.spans[-1].end - run.spans[0].start for _, run in drawn))
+    unit, seconds = time_unit(max(run.spans[-1].end - run.spans[0].start for _, run in drawn))
     labels = [run.label for _, run in drawn]
-    plot = _plot(
+    plot = new_plot(
         DataRange1d(start=0, range_padding=0.03),
         FactorRange(factors=labels[::-1], range_padding=0.25, range_padding_units="absolute"),
         pans="xpan",
@@ -266,7 +266,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
             bar = HBar(y="y", left="left", right="right", height=0.62, line_width=1)
             made = plot.add_glyph(ColumnDataSource(rows), bar, tags=[f"phase {phase}"], name=str(phase))
             hovered.append(made)
-    plot.add_tools(_hover(hovered, [("", "$name"), ("", "@y"), ("for", "@says")]))
+    plot.add_tools(hover_tool(hovered, [("", "$name"), ("", "@y"), ("for", "@says")]))
     marks: dict[str, list[Any]] = {"x": [], "y": [], "what": [], "says": []}
     for _, run in drawn:
         for mark in run.marks:
@@ -279,7 +279,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         triangles = plot.add_glyph(
             ColumnDataSource(marks), Scatter(x="x", y="y", size=10, marker="inverted_triangle"), tags=["mark"]
         )
-        plot.add_tools(_hover([triangles], [("", "@what"), ("", "@says")]))
+        plot.add_tools(hover_tool([triangles], [("", "@what"), ("", "@says")]))
     # A narrow screen shows these labels instead of the axis, which would leave no room for the bars.
     above = Text(x=0, y="y", text="y", x_offset=1, y_offset=-7, text_baseline="bottom", text_font_size="11px")
     plot.add_glyph(ColumnDataSource({"y": labels}), above, tags=["labels"], visible=False)
@@ -300,7 +300,8 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
     )
 
 
-def _unit(seconds: float) -> tuple[str, float]:
+def time_unit(seconds: float) -> tuple[str, float]:
+    """Return the unit in which an axis shows this time, and its seconds."""
     for name, size, least in (("days", 86400.0, 3.0), ("hours", 3600.0, 2.0), ("minutes", 60.0, 3.0)):
         if seconds >= least * size:
             return name, size
@@ -310,7 +311,8 @@ def _unit(seconds: float) -> tuple[str, float]:
 # --- shared parts -------------------------------------------------------------------------------------------------
 
 
-def _plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
+def new_plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
+    """Return an empty chart with the tools of all charts; `pans` is "pan", or "xpan" for a chart over time."""
     zooms: tuple[Any, ...] = ("width",) if pans == "xpan" else ("both",)
     box = BoxZoomTool(dimensions=zooms[0])
     tools: list[Any] = [box, PanTool(dimensions=zooms[0]), WheelZoomTool(dimensions=zooms[0]), SaveTool(), ResetTool()]
@@ -328,7 +330,8 @@ def _plot(x: Any, y: Any, *, pans: str = "pan") -> Plot:
     )
 
 
-def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
+def add_axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
+    """Add axes with these labels and formatters, and their grids."""
     sides: tuple[tuple[Literal["below", "left"], str, Literal[0, 1], Any], ...] = (
         ("below", below, 0, x),
         ("left", left, 1, y),
@@ -339,12 +342,12 @@ def _axes(plot: Plot, below: str, left: str, x: Any, y: Any) -> None:
         plot.add_layout(Grid(dimension=dimension, ticker=axis.ticker))
 
 
-def _hover(renderers: list[Any], tips: list[tuple[str, str]]) -> HoverTool:
+def hover_tool(renderers: list[Any], tips: list[tuple[str, str]]) -> HoverTool:
     """Return one tooltip for all lines of a chart. `$name` in it is the run's label, or the phase, as text."""
     return HoverTool(renderers=renderers, tooltips=tips, mode="mouse", line_policy="nearest", visible=False)
 
 
-class _Shared:
+class Shared:
     """Stateless models, shared by all lines. This halves the number of models and the time to write them."""
 
     def __init__(self) -> None:
@@ -358,12 +361,14 @@ class _Shared:
         return CDSView(filter=self._all)
 
 
-def _add_line(plot: Plot, share: _Shared, number: int, label: str, source: ColumnDataSource) -> Any:
+def add_line(plot: Plot, share: Shared, number: int, label: str, source: ColumnDataSource) -> Any:
+    """Add the line of x and y in the style of run `number`, and return its renderer."""
     line = Line(x="x", y="y", line_width=1.7, line_dash=_dash(number))
-    return plot.add_glyph(source, line, view=share.view(), tags=[_tag(number)], name=label)
+    return plot.add_glyph(source, line, view=share.view(), tags=[tag_of(number)], name=label)
 
 
-def _tag(number: int) -> str:
+def tag_of(number: int) -> str:
+    """Return the tag of a model that the page shows, hides and colours as run `number`."""
     return f"run {number}"
 
 

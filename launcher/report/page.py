@@ -32,26 +32,21 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
     """Return the report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
     drawn = charts.charts(runs)
     data = [summary.values(run) for run in runs]
-    bokeh, js = (charts.script() if drawn else ""), _file("page.js")
     found = compare.differences(runs)
     compared = [(number, run) for number, run in enumerate(runs) if run.config]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    config_table = environment.from_string(_file("config.html"))
-    return environment.from_string(_file("page.html")).render(
-        generator=GENERATOR,
+    config_table = _environment().from_string(_file("config.html"))
+    return fill(
+        _file("page.html"),
+        drawn,
         title=title,
-        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         runs=runs,
         left_out=left_out,
         columns=summary.shown_columns(data),
         rows=summary.rows(data),
-        colours=charts.COLOURS,
-        dash=charts.dash_of,
         differences=found if len(compared) > 1 or found else None,
         compared=compared,
         unknown_configs=[run.label for run in runs if not run.config],
         scores=compare.scores(runs),
-        charts=drawn,
         phases=[phase for phase in Phase if any(span.phase is phase for run in runs for span in run.spans)],
         times=[_times(run) for run in runs],
         most_marks=_MOST_MARKS,
@@ -59,12 +54,33 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
         clock=_clock,
         configs=[_config(run) for run in runs],
         config_table=lambda entries, origins: _raw(config_table.render(entries=entries, origins=bool(origins))),
-        css=_raw(_file("page.css")),
-        script_hashes=_raw(" ".join(_hash(text) for text in (js, bokeh) if text)),
-        document=_raw(_inert(charts.document(drawn))) if drawn else "",
-        bokeh=_raw(bokeh),
-        js=_raw(js),
     )
+
+
+def fill(template: str, drawn: Sequence[charts.Chart], **values: Any) -> str:
+    """Return a page from the text of its template: with the report's style and script, and with these charts."""
+    bokeh, js = (charts.script() if drawn else ""), _file("page.js")
+    return (
+        _environment()
+        .from_string(template)
+        .render(
+            generator=GENERATOR,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+            colours=charts.COLOURS,
+            dash=charts.dash_of,
+            charts=drawn,
+            **values,
+            css=_raw(_file("page.css")),
+            script_hashes=_raw(" ".join(_hash(text) for text in (js, bokeh) if text)),
+            document=_raw(_inert(charts.document(drawn))) if drawn else "",
+            bokeh=_raw(bokeh),
+            js=_raw(js),
+        )
+    )
+
+
+def _environment() -> Environment:
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _raw(html: str) -> Any:

@@ -114,7 +114,9 @@ def test_completion_of_verbs_and_names(launcher: Launcher) -> None:
         env = {"_LAUNCHER_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(at), **more}
         return launcher.start(env=env).communicate()[0].split()  # click answers before the command runs, and exits
 
-    assert complete("launcher s", 1) == ["plain,submit", "plain,status", "plain,shell", "plain,serve"]
+    assert complete("launcher s", 1) == [
+        *("plain,submit", "plain,status", "plain,simulate", "plain,shell", "plain,serve")
+    ]
     launcher("submit", "-f", launcher.write("run.yaml", _SHORT))
     assert complete("launcher status d", 2) == ["plain,demo"]
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers

@@ -111,7 +111,8 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
                 yield error.message
     for assignment in (*(given.get("sets") or ()), *(given.get("sweeps") or ())):
         key = assignment.partition("=")[0]
-        if not is_key(key, "gke" if verb == "cluster" else "queues" if chart == "queues" else "run"):
+        queues = chart == "queues" or verb == "simulate"
+        if not is_key(key, "gke" if verb == "cluster" else "queues" if queues else "run"):
             yield f"unknown values key {key}"
 
 

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from enum import IntEnum
 
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup
 
 _ZERO = Decimal()
 _NONE = Quota()
+
+
+class Fit(IntEnum):
+    """How well a request fits a queue, from best to worst."""
+
+    NOW = 0
+    WAITS = 1  # until others release quota
+    TOO_LARGE = 2  # more than the queue can ever get
+    NO_FLAVOR = 3  # no flavor of the queue matches the pods
+    NOT_COVERED = 4  # the queue has no quota for this resource
 
 
 class QuotaNode:
@@ -22,7 +33,7 @@ class QuotaNode:
     Its place and its quotas must not change after the first call of a method: what follows from them is cached.
     """
 
-    __slots__ = ("_capacity", "_height", "_not_lent", "_totals", "children", "name", "parent", "quotas", "usage")
+    __slots__ = ("_capacity", "_fixed", "_height", "children", "name", "parent", "quotas", "usage")
 
     def __init__(self, name: str, quotas: Mapping[FlavorResource, Quota] | None = None) -> None:
         self.name = name
@@ -30,8 +41,7 @@ class QuotaNode:
         self.parent: QuotaNode | None = None
         self.children: list[QuotaNode] = []
         self.usage: dict[FlavorResource, Decimal] = {}
-        self._totals: dict[FlavorResource, Decimal] = {}
-        self._not_lent: dict[FlavorResource, Decimal] = {}
+        self._fixed: dict[FlavorResource, tuple[Decimal, Decimal, Decimal | None]] = {}
         self._capacity: dict[FlavorResource, Decimal] = {}
         self._height: int | None = None
 
@@ -39,20 +49,19 @@ class QuotaNode:
 
     def total(self, what: FlavorResource) -> Decimal:
         """Return the quota of this node plus what its children lend it."""
-        found = self._totals.get(what)
-        if found is None:
-            found = self._totals[what] = self.quotas.get(what, _NONE).nominal + sum(
-                (child.total(what) - child.not_lent(what) for child in self.children), _ZERO
-            )
-        return found
+        return (self._fixed.get(what) or self._fix(what))[0]
 
     def not_lent(self, what: FlavorResource) -> Decimal:
         """Return the quota that this node does not lend."""
-        found = self._not_lent.get(what)
-        if found is None:
-            limit = self.quotas.get(what, _NONE).lending_limit
-            found = _ZERO if limit is None or self.parent is None else max(_ZERO, self.total(what) - limit)
-            self._not_lent[what] = found
+        return (self._fixed.get(what) or self._fix(what))[1]
+
+    def _fix(self, what: FlavorResource) -> tuple[Decimal, Decimal, Decimal | None]:
+        """Compute the total, what is not lent, and the borrowing limit (None: no limit). They do not change."""
+        quota = self.quotas.get(what, _NONE)
+        total = quota.nominal + sum((child.total(what) - child.not_lent(what) for child in self.children), _ZERO)
+        limit = quota.lending_limit
+        not_lent = _ZERO if limit is None or self.parent is None else max(_ZERO, total - limit)
+        found = self._fixed[what] = total, not_lent, quota.borrowing_limit
         return found
 
     def capacity(self, what: FlavorResource) -> Decimal:
@@ -120,9 +129,10 @@ class QuotaNode:
         """Remove usage that was added."""
         before = self.usage.get(what, _ZERO)
         self.usage[what] = before - amount
-        above = before - self.not_lent(what)
-        if above > 0 and self.parent is not None:
-            self.parent.remove(what, min(amount, above))
+        if self.parent is not None:
+            above = before - self.not_lent(what)
+            if above > 0:
+                self.parent.remove(what, min(amount, above))
 
     def locally_free(self, what: FlavorResource) -> Decimal:
         """Return the free quota that this node does not lend."""
@@ -133,19 +143,25 @@ class QuotaNode:
 
         If `limited` is false, ignore this node's borrowing limit.
         """
+        total, not_lent, limit = self._fixed.get(what) or self._fix(what)
         used = self.usage.get(what, _ZERO)
         if self.parent is None:
-            return self.total(what) - used
-        not_lent = self.not_lent(what)
+            return total - used
         above = self.parent.free(what)
-        limit = self.quotas.get(what, _NONE).borrowing_limit
+        own = not_lent - used
         if limited and limit is not None:
-            above = min(above, self.total(what) - not_lent - max(_ZERO, used - not_lent) + limit)
-        return max(_ZERO, not_lent - used) + above
+            above = min(above, limit + (total - not_lent if own > 0 else total - used))
+        return own + above if own > 0 else above
+
+    def fit(self, what: FlavorResource, amount: Decimal) -> Fit:
+        """Return whether the quota that is free now is enough for an amount, and if not, whether it can ever be."""
+        if amount > self.capacity(what):
+            return Fit.TOO_LARGE
+        return Fit.NOW if amount <= max(_ZERO, self.free(what)) else Fit.WAITS
 
     def borrows(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
         """Return whether the usage exceeds this node's quota, with `more` of it."""
-        return self.usage.get(what, _ZERO) + more > self.total(what)
+        return self.usage.get(what, _ZERO) + more > (self._fixed.get(what) or self._fix(what))[0]
 
 
 class Quotas:
@@ -218,9 +234,7 @@ class Quotas:
 
     def family(self, queue: str) -> list[str]:
         """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
-        return [
-            below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below
-        ]
+        return [below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below]
 
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""

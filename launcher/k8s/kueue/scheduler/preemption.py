@@ -53,11 +53,7 @@ def may_preempt(policy: str, workload: Workload, candidate: Workload) -> bool:
         return True
     if workload.priority > candidate.priority:
         return policy in (LOWER_PRIORITY, LOWER_OR_NEWER)
-    return (
-        policy == LOWER_OR_NEWER
-        and workload.priority == candidate.priority
-        and workload.created < candidate.created
-    )
+    return policy == LOWER_OR_NEWER and workload.priority == candidate.priority and workload.created < candidate.created
 
 
 def preemption_order(workload: Workload, preemptor: Workload) -> tuple[bool, bool, int, float, str]:
@@ -87,6 +83,8 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
 
     Candidates are removed in their order until the requests fit; then those that need not go are put back.
     """
+    if not _can_help(family, workload, requests):
+        return []
     queue = workload.queue
     same = _in_queue(workload, kinds)
     above, others = _in_cohort(family, workload, kinds, requests)
@@ -96,6 +94,7 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
             ordered += [each for each in group if each.workload.evicted is evicted]
     under_nominal = all(queue.node.used(what) < queue.node.total(what) for what in kinds)
     forbidden = not queue.policies.borrow_and_preempt
+    attempts: tuple[bool, ...]
     if not (above or others) or (forbidden and not under_nominal):
         attempts = (True,)
     elif forbidden and not above:
@@ -113,6 +112,38 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
                 return removed
         restore(family, removed)
     return []
+
+
+def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
+    """Return False if no preemption can help: a quick upper bound of what `targets` does. It only saves time."""
+    queue, policies = workload.queue, workload.queue.policies
+    node = queue.node
+    # A queue that would borrow must not take from others, unless its policy allows it or a cohort above has quota.
+    flat = node.parent is None or node.parent.parent is None
+    while_borrowing, without_borrowing = True, True
+    for what, amount in requests.items():
+        exceeding = node.used(what) + amount - node.total(what)
+        missing = amount - max(_ZERO, node.free(what))
+        if missing <= 0 and exceeding <= 0:
+            continue
+        own = queue.preemptible(what, policies.within, workload.priority)
+        without_borrowing = without_borrowing and own >= exceeding
+        if own >= missing:
+            continue
+        if flat and exceeding > 0 and not policies.borrow_and_preempt:
+            while_borrowing = False
+            if not without_borrowing:
+                return False
+        others = missing - own
+        if policies.reclaim != NEVER:
+            for other in family.queues.values():
+                if other is not queue and other.node.borrows(what):
+                    others -= other.reclaimable(what, policies.reclaim, workload.priority)
+                    if others <= 0:
+                        break
+        if others > 0:
+            return False
+    return while_borrowing or without_borrowing
 
 
 def put_back(
@@ -142,7 +173,7 @@ def within_quota(node: QuotaNode, kinds: frozenset[FlavorResource]) -> bool:
 def _valid(
     ordered: list[_Candidate], workload: Workload, kinds: frozenset[FlavorResource], borrowing: bool
 ) -> Iterator[_Candidate]:
-    """Yield the candidates that may go now. What was removed before them can make them invalid."""
+    """Yield the candidates that may go now: the candidates before them can make them invalid."""
     for candidate in ordered:
         if candidate.meets is not None:
             if borrowing and not candidate.borrowing:
@@ -179,7 +210,7 @@ def _in_cohort(
 ) -> tuple[list[_Candidate], list[_Candidate]]:
     """Return the candidates of other queues: those whose quota is nearer to this queue, and the others.
 
-    The first lose quota that belongs to a cohort of this queue and not to one of theirs, whatever their priority.
+    The first lose quota that belongs to a cohort of this queue and not to one of theirs, at any priority.
     """
     node, policies = workload.queue.node, workload.queue.policies
     above: list[_Candidate] = []

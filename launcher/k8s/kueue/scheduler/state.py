@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
+from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource, queue_order
 from launcher.k8s.kueue.quota import QuotaNode
 from launcher.k8s.kueue.scheduler.model import Flavors, Job
 
 Usage = dict[FlavorResource, Decimal]
 """An amount for each flavor and resource."""
 
+_ZERO = Decimal()
 NEVER = "Never"
 ANY = "Any"
 LOWER_PRIORITY = "LowerPriority"
@@ -23,7 +24,7 @@ _TRY_NEXT = "TryNextFlavor"
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What a ClusterQueue allows: preemption and the search for flavors. The defaults are those of Kueue's API."""
+    """The policies of a ClusterQueue for preemption and the search for flavors, with the defaults of Kueue's API."""
 
     within: str = NEVER
     reclaim: str = NEVER
@@ -54,9 +55,21 @@ class Workload:
     """A job in its queue, waiting or with quota. `usage` has the quota that it holds."""
 
     __slots__ = (
-        "admitted", "created", "evicted", "evictions", "flavors", "job", "kept", "last_tried", "memo", "priority", "queue",
-        "reserved", "shape", "usage",
-    )  # fmt: skip
+        "admitted",
+        "created",
+        "evicted",
+        "evictions",
+        "flavors",
+        "job",
+        "kept",
+        "last_tried",
+        "memo",
+        "priority",
+        "queue",
+        "reserved",
+        "shape",
+        "usage",
+    )
 
     def __init__(self, job: Job, queue: Queue) -> None:
         self.job = job
@@ -84,7 +97,7 @@ class Workload:
     @property
     def order(self) -> tuple[int, float, str]:
         """Its place in its queue: by priority, then by age. Kueue's last criterion is the UID, here it is the name."""
-        return (-self.priority, self.created, self.job.name)
+        return queue_order(self.priority, self.created, self.job.name)
 
     def holds(self, kinds: frozenset[FlavorResource]) -> bool:
         return not kinds.isdisjoint(self.usage)
@@ -101,6 +114,37 @@ class Queue:
         self.strict = source.strict
         self.active = not source.stopped
         self.running: dict[str, Workload] = {}
+        self._held: dict[FlavorResource, dict[int, Decimal]] = {}  # the usage of the running workloads by priority
+        self._largest: dict[FlavorResource, Decimal] = {}  # the largest usage of one workload so far
+
+    def start(self, workload: Workload) -> None:
+        """Add a workload that holds quota."""
+        self.running[workload.name] = workload
+        for what, amount in workload.usage.items():
+            held = self._held.setdefault(what, {})
+            held[workload.priority] = held.get(workload.priority, _ZERO) + amount
+            self._largest[what] = max(amount, self._largest.get(what, _ZERO))
+
+    def stop(self, workload: Workload) -> None:
+        """Remove a workload that has released its quota."""
+        del self.running[workload.name]
+        for what, amount in workload.usage.items():
+            self._held[what][workload.priority] -= amount
+
+    def preemptible(self, what: FlavorResource, policy: str, priority: int) -> Decimal:
+        """Return at least what the workloads hold that a policy allows a workload of a priority to preempt."""
+        held = self._held.get(what)
+        if not held or policy == NEVER:
+            return _ZERO
+        most = None if policy == ANY else priority if policy == LOWER_OR_NEWER else priority - 1
+        return sum((amount for each, amount in held.items() if most is None or each <= most), _ZERO)
+
+    def reclaimable(self, what: FlavorResource, policy: str, priority: int) -> Decimal:
+        """Return at least what other queues can reclaim: preemption stops when this queue does not borrow any more."""
+        borrowed = self.node.used(what) - self.node.total(what)
+        if borrowed <= 0:
+            return _ZERO
+        return min(self.preemptible(what, policy, priority), borrowed + self._largest.get(what, _ZERO))
 
     @cached_property
     def can_always_reclaim(self) -> bool:

@@ -1,0 +1,111 @@
+"""Simulate queues: recorded scenarios, traces of runs in the queues of values files, and a cluster's runs.
+
+Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from launcher.simulation.changes import Changes
+    from launcher.simulation.comparison import Comparison
+    from launcher.simulation.live import Expectation, LiveAnswer
+    from launcher.simulation.offline import Kueue
+
+
+def simulate_scenarios(path: str | PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Yield the events of each scenario of a file: id, events, and the runs that never end.
+
+    The file has a JSON object a line, and may be compressed with gzip. Raises LauncherError, with file, line and key,
+    for a scenario that is not valid or that has something that is not simulated.
+    """
+    from launcher.k8s.kueue.scheduler.simulation import simulate
+    from launcher.simulation.event_lines import as_line
+    from launcher.simulation.scenario_file import read_scenarios
+
+    for line in read_scenarios(Path(path)):
+        yield as_line(line.id, line.scenario, simulate(line.scenario))
+
+
+def simulate_trace(
+    files: Sequence[str],
+    trace: str | PathLike[str],
+    *,
+    sets: Sequence[str] = (),
+    changed_files: Sequence[str] = (),
+    changes: Changes | None = None,
+    kueue: Kueue | None = None,
+) -> Comparison:
+    """Simulate the runs of a trace in the queues of values files, and again after a change. Requires Helm.
+
+    `files` are the values of `launcher install queues`. The change consists of `changed_files` over them, `sets`, in
+    which KEY=+4 adds to a number, and `changes` (runs to add, outages, teams to leave out). Without a change, `after`
+    of the result is None.
+    """
+    from launcher.simulation import offline
+
+    return offline.simulate_trace(
+        files, Path(trace), sets=sets, changed_files=changed_files, changes=changes, kueue=kueue
+    )
+
+
+def simulate_cluster(
+    *,
+    target: Target = DEFAULT_TARGET,
+    assume: float | None = None,
+    files: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    changes: Changes | None = None,
+    kueue: Kueue | None = None,
+) -> LiveAnswer:
+    """Return when the runs of the namespace that wait in a queue start, and when those that run end.
+
+    `assume` is the time of a run in seconds if nothing is known about it (4 hours). With `files`, `sets` or `changes`,
+    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces what
+    the cluster's own configuration of Kueue says.
+    """
+    from launcher.simulation import live
+    from launcher.simulation.changes import Changes
+    from launcher.simulation.cluster_state import read_cluster
+    from launcher.simulation.durations import DEFAULT_ASSUMPTION
+    from launcher.simulation.offline import Kueue
+
+    assumed = DEFAULT_ASSUMPTION if assume is None else assume
+    state = read_cluster(target, kueue or Kueue())
+    answer = live.expectations(state, assumed=assumed)
+    if not (files or sets or changes):
+        return answer
+    return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)
+
+
+def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:
+    """Return a simulation as an HTML page: its figures, slices by flavor, and the runs that wait over time.
+
+    `expected` are the `runs` of `simulate_cluster`. Raises LauncherError if the extra `report` is not installed.
+    """
+    from launcher.simulation.page import page
+
+    return page(comparison, title, expected)
+
+
+def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when a run that waits in its queue starts; None if it does not wait, or if the cluster hides too much."""
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_waiting_run(name, target)
+
+
+def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when the run of an object (`preview(plan).waiting`) would start if it was submitted now.
+
+    None if the cluster may not be read for it.
+    """
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_new_run(obj, target)

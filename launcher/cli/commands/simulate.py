@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher import api
+from launcher.cli import completion, output
+from launcher.cli.options import Seconds, target_options
+from launcher.errors import UsageError
+from launcher.k8s.target import Target
+from launcher.report import output as report_file
+from launcher.simulation import comparison, live
+from launcher.simulation.changes import Changes
+from launcher.simulation.offline import Kueue
+
+_FORMS = ["text", "json", "yaml", "jsonl"]
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completion.values_files,
+    help="A values file of launcher install queues, or the name of a preset; may be repeated, later ones override.",
+)
+@click.option("--trace", metavar="FILE", help="The runs that arrive: a list in YAML, or CSV.")
+@click.option(
+    "--scenario", metavar="FILE", help="Recorded scenarios, a JSON object a line (also gzip); prints -o jsonl."
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Compare with a changed value of the queues; KEY=+4 and KEY=-4 change a number.",
+)
+@click.option(
+    "--compare",
+    "compared",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completion.values_files,
+    help="Compare with these values over those of -f; may be repeated.",
+)
+@click.option(
+    "--add", multiple=True, metavar="RUN", help='Compare with one more run: "{team: research, lasts: 2h, …}".'
+)
+@click.option(
+    "--outage",
+    "outages",
+    multiple=True,
+    metavar="FLAVOR[:FROM-TO]",
+    help="Compare with a flavor that has no nodes, such as v6e-4x4:2h-6h.",
+)
+@click.option("--without-team", "without", multiple=True, metavar="TEAM", help="Compare with the absence of a team.")
+@click.option("--kueue", metavar="VERSION", default="", help="Kueue's version (default: the newest that is simulated).")
+@click.option("--fair-sharing", is_flag=True, help="Fair sharing is on in Kueue's configuration.")
+@click.option(
+    "--assume",
+    type=Seconds(),
+    metavar="TIME",
+    help="The time of a run of the cluster about which nothing is known (default: 4h).",
+)
+@click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
+@click.option("--force", is_flag=True, help="Overwrite the file of --html even if it is not a page of Slipway.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(_FORMS, case_sensitive=False),
+    default="text",
+    help="The output format (default: text); jsonl only with --scenario.",
+)
+@target_options
+def command(
+    files: tuple[str, ...],
+    trace: str | None,
+    scenario: str | None,
+    sets: tuple[str, ...],
+    compared: tuple[str, ...],
+    add: tuple[str, ...],
+    outages: tuple[str, ...],
+    without: tuple[str, ...],
+    kueue: str,
+    fair_sharing: bool,
+    assume: float | None,
+    html: str | None,
+    force: bool,
+    form: str,
+    target: Target,
+) -> None:
+    """Simulate when runs start, and what a change of the queues would do.
+
+    Without --trace, print when the runs of the namespace that wait in a queue start, and when those that run end; with
+    -f, also what would change in the queues of these values. With -f and --trace, the runs of the trace arrive in the
+    queues of the values. With --set, --compare, --add, --outage or --without-team, the result is compared with that of
+    the change. Nothing is changed in a cluster.
+    """
+    changes = Changes(add, outages, without)
+    if html is not None:
+        report_file.check(Path(html), force=force)
+    if scenario is not None:
+        if files or trace or sets or compared or changes:
+            raise UsageError(
+                "--scenario cannot be used with -f, --trace or changes: a scenario has its own queues and runs."
+            )
+        if html is not None:
+            raise UsageError("--scenario cannot be used with --html.")
+        if form not in ("jsonl", "text"):
+            raise UsageError("--scenario prints a line of JSON for each scenario: use -o jsonl.")
+        for line in api.simulate_scenarios(scenario):
+            output.emit_exactly(output.to_json(line) + "\n")
+        return
+    if form == "jsonl":
+        raise UsageError("-o jsonl is the output of --scenario; use -o json.")
+    if trace is None:
+        if compared:
+            raise UsageError("--compare is used with --trace; for the runs of the cluster, use -f CHANGED-QUEUES.")
+        if sets and not files:
+            raise UsageError(
+                "--set needs the values that it changes: -f FILE.",
+                "Use the values that the queues were installed with.",
+            )
+        answer = api.simulate_cluster(
+            target=target,
+            assume=assume,
+            files=files,
+            sets=sets,
+            changes=changes,
+            kueue=Kueue(kueue, fair_sharing),
+        )
+        if html is not None:
+            title = f"The runs of {answer.namespace}"
+            _write(Path(html), api.simulation_page(answer.comparison, title, expected=answer.runs))
+        output.emit(answer.as_json(), form, live.as_text(answer))
+        return
+    if assume is not None:
+        raise UsageError("--assume is for the runs of a cluster; the runs of a trace have their times.")
+    if not files:
+        raise UsageError("No values of queues are given: use -f FILE.", "Presets: launcher presets queues")
+    found = api.simulate_trace(
+        files, trace, sets=sets, changed_files=compared, changes=changes, kueue=Kueue(kueue, fair_sharing)
+    )
+    if html is not None:
+        _write(Path(html), api.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
+    output.emit(found.as_json(), form, comparison.as_text(found))
+
+
+def _write(path: Path, page: str) -> None:
+    report_file.write(path, page)
+    output.narrate(f"Wrote {path}.")

@@ -1,0 +1,92 @@
+"""Changes of a simulation that answer "what if": more runs, a team's absence, nodes that fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from launcher import formatting
+from launcher.config.suggest import closest
+from launcher.errors import UsageError
+from launcher.k8s.kueue.scheduler.model import Job, Outage
+from launcher.simulation.jobs import without_flavor
+from launcher.simulation.platform import Platform
+from launcher.simulation.trace import TraceRun, read_run
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs after a change, apart from the queues. Each is the text of an option."""
+
+    add: Sequence[str] = ()
+    outages: Sequence[str] = ()
+    without_teams: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.add or self.outages or self.without_teams)
+
+    def added(self) -> list[TraceRun]:
+        """Return the runs of `add`. Raises LauncherError if one is not valid."""
+        return [_numbered(read_run(text, f"--add {number}"), number) for number, text in enumerate(self.add, start=1)]
+
+
+def _numbered(run: TraceRun, number: int) -> TraceRun:
+    """Return a run of --add; without a name it is added-1, and so on."""
+    return replace(run, name=f"added-{number}") if run.name == "run-1" else run
+
+
+def without_teams(
+    jobs: Mapping[str, Job], teams: Mapping[str, str], names: Sequence[str]
+) -> tuple[dict[str, Job], dict[str, str]]:
+    """Return the jobs and teams without those of the named teams. Raises UsageError for a team that has no run."""
+    known = sorted(set(teams.values()))
+    for name in names:
+        if name not in known:
+            near = closest(name, known)
+            have = f"; did you mean {near[0]}?" if near else f"; the teams are {', '.join(known) or 'none'}."
+            raise UsageError(f'--without-team {name}: no run is of a team "{name}"{have}')
+    return (
+        {name: job for name, job in jobs.items() if teams[name] not in names},
+        {name: team for name, team in teams.items() if team not in names},
+    )
+
+
+def outages(texts: Sequence[str], platform: Platform) -> list[Outage]:
+    """Return the outages of options FLAVOR or FLAVOR:FROM-TO, with durations from the start of the simulation."""
+    return [_outage(text, platform) for text in texts]
+
+
+def _outage(text: str, platform: Platform) -> Outage:
+    flavor, _, times = text.partition(":")
+    if flavor not in platform.flavors:
+        near = closest(flavor, platform.flavors)
+        have = f"; did you mean {near[0]}?" if near else f"; the flavors are {', '.join(sorted(platform.flavors))}."
+        raise UsageError(f'--outage {text}: there is no flavor "{flavor}"{have}')
+    if not times:
+        return Outage(flavor, 0.0, math.inf)
+    first, dash, last = times.partition("-")
+    start, end = formatting.seconds(first), formatting.seconds(last)
+    if not dash or start is None or end is None:
+        raise UsageError(f'--outage {text}: "{times}" is not a time.', f"Write --outage {flavor}:2h-6h")
+    if end <= start:
+        raise UsageError(f"--outage {text}: it ends before it starts.")
+    return Outage(flavor, start, end)
+
+
+def apply_outages(
+    jobs: Mapping[str, Job], found: Sequence[Outage], platform: Platform
+) -> tuple[dict[str, Job], list[Outage]]:
+    """Return the jobs and outages that the engine simulates.
+
+    An outage without an end evicts the jobs of a flavor at its start, and no job accepts the flavor later: the engine
+    has only outages that end.
+    """
+    changed, timed = dict(jobs), []
+    for outage in found:
+        if math.isinf(outage.end):
+            changed = without_flavor(changed, outage.flavor, platform)
+            timed.append(replace(outage, end=outage.start))
+        else:
+            timed.append(outage)
+    return changed, timed

@@ -1,0 +1,185 @@
+"""Read what a simulation needs from a cluster: queues, Workloads, runs, and Kueue's configuration.
+
+What RBAC hides is not an error, except the queues: `unseen` says what is assumed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from launcher.backends.base import RunStatus
+from launcher.backends.kubernetes import reader
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.run_object import RunObject
+from launcher.config.values.files import chart_defaults
+from launcher.config.values.reader import read_text
+from launcher.diagnose.doctor import components
+from launcher.diagnose.doctor.kueue_config import config_map_name
+from launcher.errors import LauncherError
+from launcher.k8s.client import (
+    CLUSTER_QUEUE,
+    COHORT,
+    DEPLOYMENT,
+    LOCAL_QUEUE,
+    PRIORITY_CLASS,
+    RESOURCE_FLAVOR,
+    WORKLOAD,
+    Cluster,
+    Kind,
+)
+from launcher.k8s.deployments import Deployment
+from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
+from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
+from launcher.k8s.kueue.workloads import Workload, workloads
+from launcher.k8s.objects import Object
+from launcher.k8s.target import Target
+from launcher.simulation.offline import Kueue
+from launcher.simulation.platform import Platform, from_objects
+from launcher.simulation.scenario_file import VERSIONS
+
+_CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
+_CONFIG_FILE = "controller_manager_config.yaml"
+# The parts of a pod's template that decide neither its requests nor its flavors.
+_TEMPLATE = "spec.podSets.*.template"
+_WITHOUT = (
+    f"{_TEMPLATE}.metadata",
+    f"{_TEMPLATE}.spec.volumes",
+    *(f"{_TEMPLATE}.spec.containers.*.{part}" for part in ("env", "volumeMounts", "command", "args")),
+)
+_MOST_LOGS = 40
+_PARALLEL = 8
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The state of a cluster at the time `now`.
+
+    `queues` are the ClusterQueues with their status. `runs` are the RayJobs and JobSets that can be read, by uid, and
+    `statuses` those of the runs that run, by uid. `namespace` is the user's. `unseen` and `assumed` have sentences.
+    """
+
+    now: datetime
+    namespace: str
+    platform: Platform
+    queues: Sequence[ClusterQueue]
+    local_queues: Mapping[tuple[str, str], LocalQueue]
+    workloads: Sequence[Workload]
+    runs: Mapping[str, RunObject]
+    statuses: Mapping[str, RunStatus]
+    kueue: Kueue
+    all_visible: bool
+    assumed: Sequence[str] = field(default_factory=list)
+
+
+def read_cluster(target: Target, given: Kueue) -> ClusterState:
+    """Read the state of the cluster. Raises LauncherError if it has no Kueue, or if its queues may not be read."""
+    cluster = target.cluster()
+    assumed: list[str] = []
+    try:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            kinds = (CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, PRIORITY_CLASS)
+            queues, cohorts, flavors, priorities = pool.map(cluster.list, kinds)
+    except KindNotServed as error:
+        raise LauncherError(
+            f"{cluster.name[:1].upper()}{cluster.name[1:]} has no Kueue, so nothing waits in a queue.",
+            "launcher doctor shows what the cluster has.",
+        ) from error
+    local_queues, _ = _all_or_own(cluster, LOCAL_QUEUE)
+    listed, all_visible = _all_or_own(cluster, WORKLOAD, _WITHOUT)
+    common = chart_defaults("queues").tree["common"]
+    platform = from_objects(
+        [*queues, *cohorts, *flavors, *priorities, *local_queues], common["accelerators"], common.get("prices") or {}
+    )
+    runs = _runs(cluster, all_visible=all_visible)
+    found = workloads(listed)
+    statuses = _statuses(target, cluster, found, runs, assumed)
+    kueue = _kueue(cluster, given, assumed)
+    assumed += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
+    return ClusterState(
+        now=datetime.now(UTC),
+        namespace=cluster.namespace,
+        platform=platform,
+        queues=[ClusterQueue(obj) for obj in queues],
+        local_queues={(queue.namespace, queue.name): queue for queue in map(LocalQueue, local_queues)},
+        workloads=found,
+        runs=runs,
+        statuses=statuses,
+        kueue=kueue,
+        all_visible=all_visible,
+        assumed=assumed,
+    )
+
+
+def _all_or_own(cluster: Cluster, kind: Kind, without: Sequence[str] = ()) -> tuple[list[Object], bool]:
+    """Return the objects of all namespaces; those of the user's namespace, and False, if the others are hidden."""
+    try:
+        return list(cluster.list(kind, all_namespaces=True, without=without)), True
+    except Forbidden:
+        return list(cluster.list(kind, without=without)), False
+
+
+def _runs(cluster: Cluster, *, all_visible: bool) -> dict[str, RunObject]:
+    listing = None
+    if all_visible:
+        try:
+            listing = reader.all_seen(cluster, all_namespaces=True)
+        except Forbidden:
+            listing = None
+    if listing is None:
+        listing = reader.all_seen(cluster)
+    return {seen.run.uid: seen.run for seen in listing.runs}
+
+
+def _statuses(
+    target: Target, cluster: Cluster, found: Sequence[Workload], runs: Mapping[str, RunObject], assumed: list[str]
+) -> dict[str, RunStatus]:
+    """Return the status of the runs with quota, with their steps, which come from their logs. The user's come first."""
+    holding = [runs[uid] for workload in found if workload.has_quota and (uid := job_uid(workload)) in runs]
+    holding.sort(key=lambda run: (run.namespace != cluster.namespace, run.namespace, run.name))
+    if len(holding) > _MOST_LOGS:
+        assumed.append(f"The steps of only {_MOST_LOGS} of {len(holding)} running runs were read, yours first.")
+
+    def status(run: RunObject) -> RunStatus | None:
+        try:
+            return KubernetesBackend(replace(target, namespace=run.namespace).cluster()).status(run.name)
+        except (ClusterError, LauncherError):  # another duration is used, which the answer names
+            return None
+
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        statuses = list(pool.map(status, holding[:_MOST_LOGS]))
+    return {run.uid: seen for run, seen in zip(holding, statuses, strict=False) if seen is not None}
+
+
+def job_uid(workload: Workload) -> str:
+    """Return the uid of the object that a Workload belongs to, or ""."""
+    return workload.label("kueue.x-k8s.io/job-uid")
+
+
+def _kueue(cluster: Cluster, given: Kueue, assumed: list[str]) -> Kueue:
+    """Return Kueue's version and configuration: as given, else as its Deployment and ConfigMap have them."""
+    newest = ".".join(map(str, VERSIONS[-1]))
+    if given.version and given.fair_sharing:
+        return given
+    try:
+        deployments = [Deployment(obj) for obj in cluster.list(DEPLOYMENT, all_namespaces=True)]
+        (kueue, *_) = components.controllers(deployments)[components.KUEUE]
+        version = components.version_of(components.KUEUE, kueue)
+        config_map = cluster.get(_CONFIG_MAP, config_map_name(kueue), kueue.namespace)
+        text = ((config_map or {}).get("data") or {}).get(_CONFIG_FILE)
+        config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else {}
+    except (LauncherError, KeyError):
+        fair = "on" if given.fair_sharing else "off"
+        assumed.append(
+            f"Kueue's own configuration may not be read: it is assumed to be version {given.version or newest} with "
+            f"fair sharing {fair}. Options: --kueue VERSION, --fair-sharing."
+        )
+        return given
+    simulated = {f"{major}.{minor}" for major, minor in VERSIONS}
+    short = ".".join(version.split(".")[:2])
+    if not given.version and short not in simulated:
+        assumed.append(f"Kueue {version or 'of an unknown version'} is simulated as {newest}.")
+        short = newest
+    return Kueue(given.version or short, given.fair_sharing or bool(config.get("fairSharing")))

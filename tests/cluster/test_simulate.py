@@ -1,0 +1,250 @@
+"""launcher simulate with a real API server: when runs of a namespace start and end, for an admin and for a member.
+
+Kueue is not available where the tests run, so the tests write the Workloads and the status of the queues.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.charts.queues_chart import render, tree
+from tests.cluster.api import Api, Object, path_of
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_controllers import queued_workload
+from tests.cluster.launching import JOB_SETS, LauncherCli, until
+from tests.cluster.recorded_cluster import base_cluster
+from tests.cluster.replay import follow_as
+from tests.cluster.test_states import begun, log_of, step
+from tests.tools import tool
+
+SUFFIX = secrets.token_hex(3)
+OURS, THEIRS = f"simulate-ours-{SUFFIX}", f"simulate-theirs-{SUFFIX}"
+FLAVOR = f"simulate-{SUFFIX}"
+VALUES = f"""
+flavors:
+  {FLAVOR}: {{accelerator: v5e, topology: 2x4}}
+cohorts: {{simulate-{SUFFIX}: {{}}}}
+clusterQueues:
+  {OURS}: {{chipsAlone: true, cohort: simulate-{SUFFIX}, quota: {{{FLAVOR}: {{slices: 2, borrowing: 0}}}}}}
+  {THEIRS}: {{chipsAlone: true, cohort: simulate-{SUFFIX}, quota: {{{FLAVOR}: {{slices: 2, borrowing: 0}}}}}}
+teams:
+  ours: {{namespace: {OURS}, queue: multislice, clusterQueue: {OURS}, members: {{sim-alice: User}}}}
+  theirs: {{namespace: {THEIRS}, queue: multislice, clusterQueue: {THEIRS}, members: {{sim-bob: User}}}}
+"""
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads/{}"
+HOUR = 3600
+
+
+class World(NamedTuple):
+    plane: ControlPlane
+    admin: LauncherCli
+    alice: LauncherCli
+
+
+def ago(seconds: float) -> str:
+    time = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def add_workload(
+    api: Api, namespace: str, name: str, chips: int, *, held: float | None = None, limit: int | None = None
+) -> None:
+    """Create a Workload as Kueue does: one that waits, or one that has had its quota for `held` seconds."""
+    container = {"name": "main", "image": "example.invalid/x:1", "resources": {"requests": {"google.com/tpu": chips}}}
+    selector = {"cloud.google.com/gke-tpu-topology": "2x4"}
+    pods = {"spec": {"containers": [container], "restartPolicy": "Never", "nodeSelector": selector}}
+    spec: Object = {
+        "queueName": "multislice",
+        "priority": 0,
+        "podSets": [{"name": "main", "count": 1, "template": pods}],
+    }
+    if limit is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+    api.create({**kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    if held is None:
+        return
+    reserved = {"status": "True", "reason": "QuotaReserved", "message": "", "lastTransitionTime": ago(held)}
+    assignment = {
+        "name": "main",
+        "count": 1,
+        "flavors": {"google.com/tpu": FLAVOR},
+        "resourceUsage": {"google.com/tpu": str(chips)},
+    }
+    status = {
+        "admission": {"clusterQueue": namespace, "podSetAssignments": [assignment]},
+        "conditions": [{**reserved, "type": "QuotaReserved"}, {**reserved, "type": "Admitted", "reason": "Admitted"}],
+    }
+    api.merge(f"{WORKLOADS.format(namespace, name)}/status", {"status": status})
+
+
+@pytest.fixture(scope="module")
+def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Two teams with two slices each. A run holds each pair, and more wait: one that fits and one that never can."""
+    admin = control_plane.api
+    base_cluster(control_plane)
+    made = render(tool("helm"), tree(VALUES), tmp_path_factory.mktemp("values"))
+    for name in (OURS, THEIRS):
+        control_plane.add_namespace(name)
+    for obj in made:
+        if obj["metadata"]["name"] not in ("queues-queue-reader", "low", "normal", "high"):
+            admin.ensure(obj)
+    for obj in made:  # releases of other tests have objects of that name
+        if obj["metadata"]["name"] == "queues-queue-reader":
+            obj["metadata"]["name"] += f"-{SUFFIX}"
+            if "roleRef" in obj:
+                obj["roleRef"]["name"] += f"-{SUFFIX}"
+            admin.ensure(obj)
+    add_workload(admin, OURS, "runs", 16, held=HOUR, limit=2 * HOUR)
+    add_workload(admin, OURS, "waits", 16)
+    add_workload(admin, OURS, "too-large", 64)
+    add_workload(admin, THEIRS, "theirs-runs", 16, held=600)
+    add_workload(admin, THEIRS, "theirs-waits", 8)
+    for name in (OURS, THEIRS):
+        used = [{"name": FLAVOR, "resources": [{"name": "google.com/tpu", "total": "16", "borrowed": "0"}]}]
+        status = {"flavorsReservation": used, "pendingWorkloads": 2 if name == OURS else 1, "reservingWorkloads": 1}
+        admin.merge(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}/status", {"status": status})
+    kubeconfig = control_plane.kubeconfig_for("sim-alice", namespace=OURS)
+    alice = Api(kubeconfig)
+    until(lambda: alice.open("GET", "/apis/kueue.x-k8s.io/v1beta2/clusterqueues").status == 200)
+    until(lambda: alice.open("GET", f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{OURS}/workloads").status == 200)
+    alice.close()
+    folder = tmp_path_factory.mktemp("simulate")
+    yield World(
+        control_plane,
+        LauncherCli(control_plane.admin, OURS, folder / "admin"),
+        LauncherCli(kubeconfig, OURS, folder / "alice"),
+    )
+    for obj in made:
+        admin.delete(path_of(obj))
+    for name in (OURS, THEIRS):
+        admin.delete(f"/api/v1/namespaces/{name}")
+
+
+def simulate(cli: LauncherCli, *arguments: str) -> Any:
+    done = cli("simulate", "-n", cli.namespace, "-o", "json", *arguments)
+    assert (done.code, done.err) == (0, "")
+    return done.json
+
+
+def by_name(data: Any) -> dict[str, Any]:
+    return {run["name"]: run for run in data["runs"]}
+
+
+def test_when_a_run_starts_and_what_it_waits_for(world: World) -> None:
+    runs = by_name(simulate(world.admin))
+    assert set(runs) == {"runs", "waits", "too-large"}
+    running, waiting, large = runs["runs"], runs["waits"], runs["too-large"]
+    assert (running["state"], running["starts"], running["takes"]["source"]) == ("running", None, "deadline")
+    assert running["takes"]["text"] == "its deadline is 2 h"
+    assert running["ends"]["seconds"] == pytest.approx(HOUR, abs=60)
+    assert running["ends"]["earliest"] == pytest.approx(HOUR / 4, abs=60)
+    assert (waiting["state"], waiting["takes"]["source"], waiting["waits_for"]) == ("waiting", "assumed", ["runs"])
+    assert waiting["starts"]["seconds"] == pytest.approx(HOUR, abs=60)
+    assert waiting["starts"]["earliest"] == pytest.approx(HOUR / 4, abs=60)
+    assert waiting["ends"]["seconds"] == pytest.approx(5 * HOUR, abs=60)
+    assert waiting["ends"]["latest"] == pytest.approx(9 * HOUR, abs=60)
+    assert large["starts"]["seconds"] is None
+    assert large["never"] == f"it requests 64 of google.com/tpu, and the queue {OURS} can have at most 16"
+
+
+def test_the_text_names_starts_bands_and_assumptions(world: World) -> None:
+    done = world.admin("simulate", "-n", OURS, "--assume", "2h")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["RUN", "QUEUE", "STARTS", "ENDS", "TAKES"]
+    waits = next(line for line in lines if line.startswith("waits "))
+    assert "in about" in waits and "assumed to take 2 h" in waits
+    assert "waits waits for the quota of runs." in lines
+    assert any(line.startswith("too-large does not start: it requests 64") for line in lines)
+    assert any(line.startswith("Note: Kueue's own configuration may not be read") for line in lines)
+
+
+def test_what_a_member_may_not_read_is_assumed_and_said(world: World) -> None:
+    data = simulate(world.alice)
+    runs = by_name(data)
+    assert runs["waits"]["starts"]["seconds"] == pytest.approx(HOUR, abs=60)
+    notes = " ".join(data["notes"])
+    assert f"the quota that they hold in the queue {THEIRS} is assumed to be free in 4 h (--assume)" in notes
+    assert f"You may not read the 1 run that waits in the queue {THEIRS}" in notes
+    hidden = simulate(world.alice, "--add", f"{{queue: {OURS}, chips: 8, lasts: 1h}}")["before"]["runs"]
+    assert [run["team"] for run in hidden if run["name"].startswith("hidden-")] == ["other teams"]
+    seen = simulate(world.admin, "--add", f"{{queue: {OURS}, chips: 8, lasts: 1h}}")["before"]["runs"]
+    assert f"{THEIRS}/theirs-runs" in {run["name"] for run in seen}
+
+
+def test_a_change_of_the_cluster_is_compared(world: World, tmp_path: Path) -> None:
+    values = tmp_path / "queues.yaml"
+    values.write_text(VALUES)
+    data = simulate(world.admin, "-f", str(values), "--set", f"clusterQueues.{OURS}.quota.{FLAVOR}.slices=+2")
+    starts = [{run["name"]: run["starts"] for run in data[when]["runs"]}["waits"] for when in ("before", "after")]
+    assert starts == [pytest.approx(HOUR, abs=60), pytest.approx(0, abs=5)]
+    (quota,) = [row for row in data["comparison"] if (row["about"], row["figure"]) == (FLAVOR, "quota")]
+    assert (quota["before"], quota["after"], quota["difference"]) == (32, 48, 16)
+    out = simulate(world.admin, "--outage", f"{FLAVOR}:0-30m")
+    (row,) = [row for row in out["comparison"] if (row["about"], row["figure"]) == ("", "preemptions")]
+    assert row["difference"] >= 2
+
+
+def test_measured_steps_give_the_end(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    assert cli("submit", "-f", cli.values("job-set"), "--detach").code == 0
+    (run,) = cli.runs(control_plane.api)
+    replayer = follow_as(control_plane, "three-then-one-and-two", run, run="slices-3")
+    replayer.step_past("Workload", PodsReady="True")
+    pods = control_plane.api.items(f"/api/v1/namespaces/{cli.namespace}/pods?labelSelector=slipway.dev/run%3Ddemo")
+    control_plane.write_log(cli.namespace, *log_of(pods), [begun(3000), step(0, 10.0), step(1, 9.0)])
+    demo = by_name(simulate(cli))["demo"]
+    assert demo["state"] == "running"
+    assert demo["takes"] == {
+        "seconds": pytest.approx(2998 * 2.0),
+        "source": "measured",
+        "text": "2,998 of 3,000 steps left, as fast as the last steps",
+    }
+    assert demo["ends"]["seconds"] == pytest.approx(2998 * 2.0, abs=30)
+
+
+def test_a_user_who_may_not_read_queues(control_plane: ControlPlane, tmp_path: Path) -> None:
+    nobody = control_plane.kubeconfig_for(f"nobody-{SUFFIX}", namespace="default")
+    done = LauncherCli(nobody, "default", tmp_path)("simulate", "-n", "default")
+    assert (done.code, done.out) == (1, "")
+    assert "may not list clusterqueues of kueue.x-k8s.io" in done.err
+
+
+def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: Path) -> None:
+    """A new run waits for the run that holds the queue's quota, and behind the run that waits there already."""
+    alice = world.alice
+    plain = {"team": {"name": "ours", "namespace": OURS, "serviceAccount": "ours"}, "storage": {"bucket": "b-runs"}}
+    file = alice.values("job-set", "mine", slice={"count": 2}, worker={"cpu": "", "memory": ""}, **plain)
+    dry = world.admin("submit", "-f", file, "--dry-run", "-n", OURS)
+    assert dry.code == 0, dry.err
+    (line,) = [each for each in dry.err.splitlines() if each.startswith("By a simulation")]
+    # "runs" has an hour left at most, and "waits" needs the whole queue for 4 hours after it.
+    assert re.fullmatch(
+        r"By a simulation of the queue, it would start in about 5 h \(1 h \d+ min to 9 h\), with the quota of waits\.",
+        line,
+    ), line
+    done = world.admin("submit", "-f", file, "--detach", "-n", OURS)
+    assert done.code == 0, done.err
+    api = world.plane.api
+    run = api.get(JOB_SETS.format(OURS) + "/mine")
+    workload = queued_workload({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **run}, "multislice")
+    workload["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": run["metadata"]["uid"]}
+    pods = {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"google.com/tpu": 16}}}]}}
+    workload["spec"]["podSets"] = [{"name": "slice", "count": 1, "template": pods}]
+    created = api.create(workload)
+    try:
+        data = world.admin("status", "mine", "-n", OURS, "-o", "json").json
+        assert data["state"] == "queued"
+        assert data["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
+        text = world.admin("status", "mine", "-n", OURS).out
+        assert re.search(r"^starts +in about 5 h ", text, re.MULTILINE), text
+    finally:
+        api.delete(f"{WORKLOADS.format(OURS, created['metadata']['name'])}")
+        api.delete(JOB_SETS.format(OURS) + "/mine")

@@ -1,0 +1,1 @@
+"""The simulation of Kueue's scheduler, compared with recordings of the real one."""
