@@ -67,8 +67,8 @@ def simulate_cluster(
     """Return when the runs of the namespace that wait in a queue start, and when those that run end.
 
     `assume` is the time of a run in seconds if nothing is known about it (4 hours). With `files`, `sets` or `changes`,
-    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces what
-    the cluster's own configuration of Kueue says.
+    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces the
+    cluster's own configuration of Kueue.
     """
     from launcher.simulation import live
     from launcher.simulation.changes import Changes

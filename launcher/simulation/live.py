@@ -33,7 +33,7 @@ _SOON = 2.5  # seconds before a start in which the quota that it needs was relea
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run of the cluster as a job. `mine`: it is in the user's namespace. `stopped` says why it cannot start."""
+    """A run of the cluster as a job. `mine`: it is in the user's namespace. `stopped` is the reason why it cannot start, or ""."""
 
     job: Job
     team: str
@@ -74,7 +74,7 @@ class Expectation:
     """What is expected of a run. A run that waits has `starts`; every run has `ends`, and how long it takes.
 
     `waits_for` has the runs whose quota it needs, `preempts` those that it will preempt, and `preempted_by` those that
-    will preempt it. `never` says why it does not start, or "".
+    will preempt it. `never` is the reason why it does not start, or "".
     """
 
     run: LiveRun

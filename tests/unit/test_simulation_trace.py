@@ -308,7 +308,7 @@ def test_an_outage_evicts_and_its_time_is_not_capacity(tmp_path: Path) -> None:
     assert figures(result).flavors["v6e"].utilisation == pytest.approx(3 * 64 / (3 * 128), rel=0.01)
 
 
-def test_an_outage_without_an_end_stops_its_runs_for_ever(tmp_path: Path) -> None:
+def test_an_outage_without_an_end_stops_its_runs_indefinitely(tmp_path: Path) -> None:
     on = platform(queue("research", 64, "v6e", "spot"))
     text = (
         "- {name: a, team: research, topology: 4x4, arrives: 0, lasts: 2h}\n"
