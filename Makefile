@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof bench site pins keys release clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof simulate-proof bench site pins keys release clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -88,6 +88,9 @@ goldens: charts ## Update the reviewed output: the renders of the presets, the h
 
 forecast-proof: setup ## Forecast published runs and compare with their measurements (an hour; can be interrupted)
 	@.venv/bin/python -m tests.forecast_proof $(RUNS)
+
+simulate-proof: setup ## Compare the simulation of Kueue with recordings, and write docs/reference/simulate-proof.md
+	@.venv/bin/python -m tests.simulate_proof
 
 bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 	@.venv/bin/python -m tests.bench

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
@@ -22,6 +24,11 @@ def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
 def count(value: float) -> str:
     """Format a number: 1234.5 -> "1,234"; small numbers keep three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def swept(value: Any) -> str:
+    """Format a value of a sweep: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps are JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def duration(seconds: float) -> str:

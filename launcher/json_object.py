@@ -39,6 +39,13 @@ def is_shallow(tree: Any) -> bool:
     return False
 
 
+def is_surely_shallow(text: str | bytes) -> bool:
+    """Return whether a JSON text has so few brackets that its value is shallow. This is faster than `is_shallow`."""
+    if isinstance(text, bytes):
+        return text.count(b"{") + text.count(b"[") <= _LEVELS
+    return text.count("{") + text.count("[") <= _LEVELS
+
+
 def json_object(text: str | bytes) -> dict[str, Any] | None:
     """Parse `text` as a JSON object; None if it is truncated, nested too deeply, or not an object."""
     try:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests import bench_cluster, bench_report
+from tests import bench_cluster, bench_report, bench_simulate
 from tests.tools.go_tools import cache_dir, tool
 from tests.trainer.serving_run import serve
 from trainer import config as trainer_config
@@ -52,6 +52,7 @@ def main() -> None:
     only_cluster, parts = sys.argv[1:2] == ["cluster"], sys.argv[2:] or bench_cluster.PARTS
     if (sys.argv[1:] and not only_cluster) or not set(parts) <= set(bench_cluster.PARTS):
         raise SystemExit(f"usage: python -m tests.bench [cluster [{'|'.join(bench_cluster.PARTS)}]...]")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation is compiled to bytecode at its first start
     say("Installing the programs to compare with: xpk, and all of MaxText's packages (once; some minutes)...")
 
     def measured() -> Iterator[Row]:
@@ -61,6 +62,7 @@ def main() -> None:
             yield template_row()
         yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
         if not only_cluster:
+            yield from bench_simulate.rows()
             yield serving_row()
             yield from training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
 

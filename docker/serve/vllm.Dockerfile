@@ -3,12 +3,15 @@
 #   docker build --file docker/serve/vllm.Dockerfile --build-arg BASE=… --tag registry.example.com/slipway-serve:0.1.0 .
 ARG BASE
 FROM ${BASE}
-# The charts run it as user 1000.
+# The charts run it as user 1000, which the base does not have. A login shell sets its own PATH, so /etc/profile.d has
+# that of the base.
 RUN python3 -m pip install --no-cache-dir "ray[default,serve]==2.60.0" && \
-    install -d -o 1000 -g 1000 /home/slipway
+    install -d -o 1000 -g 1000 /home/slipway && \
+    echo "PATH=$PATH" > /etc/profile.d/slipway.sh
 COPY trainer /opt/slipway/trainer
 ENV PYTHONPATH=/opt/slipway \
     HOME=/home/slipway \
+    USER=slipway \
     PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /home/slipway

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from launcher import formatting
-from launcher.backends.base import State
+from launcher.backends.base import State, Submission
 
 if TYPE_CHECKING:
-    from launcher.backends.base import Backend, RunStatus, Submission
+    from launcher.backends.base import Backend, RunStatus
+    from launcher.backends.kubernetes.backend import KubernetesBackend
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
 
@@ -80,42 +81,45 @@ class Alternatives:
         self.plan = plan
         self._backend = backend
         self._again = 0.0  # when to look again, on the monotonic clock
-        self._next = ""  # why the plan is not submitted yet, although the run is cancelled
+        self._next: tuple[LaunchPlan, str] | None = None  # the alternative that replaces `plan`, and a sentence
 
-    def switch(self, status: RunStatus) -> Submission | None:
+    def switch(self, status: RunStatus | None) -> Submission | None:
         """Submit another alternative if the run has waited too long for its machines; None if nothing was done.
 
         That is the first with free quota, or else the next. The last one keeps its place in the queue until the quota
-        of another is free.
+        of another is free. Nothing is submitted if another client has cancelled the run in the meantime. `status` is
+        None if the run was not found. If this raises Unreachable, call it again.
         """
-        if not self._next and not self._wait_is_over(status):
+        if self._next is None and status is not None:
+            self._next = self._choose(status)
+        if self._next is None:
             return None
-        # If the API server does not answer, the next call submits it.
-        submission = self._backend.submit(self.plan, accept_changes=True)
-        message, self._next = self._next, ""
-        return replace(submission, message=message)
+        plan, message = self._next
+        switched = _in_cluster(plan, self._backend).switch(plan)
+        self._next = None
+        if switched is None:
+            return None
+        self.plan = plan
+        return Submission(switched, message, created=True)
 
-    def _wait_is_over(self, status: RunStatus) -> bool:
-        """Cancel the run if it has waited too long, and set `plan` to the next. Return whether that was done."""
+    def _choose(self, status: RunStatus) -> tuple[LaunchPlan, str] | None:
+        """Return the next alternative and a sentence about it, or None if the run has not waited too long."""
         now, backend = self.plan, self._backend
         if not now.others or time.monotonic() < self._again:
-            return False
+            return None
         later = [each for each in now.others if _number(each) > _number(now)]
         limit = _after(later[0] if later else now)
         self._again = time.monotonic() + min(_LOOK_SECONDS, limit)
         waited = _waited(status, backend)
         if waited is None or waited < limit:
-            return False
+            return None
         chosen = next((each for each in now.others if _has_room(each, backend)), later[0] if later else None)
         if chosen is None:
-            return False
-        backend.cancel(now.name)
-        self.plan = _with_others(chosen, alternatives(now))
-        self._next = (
+            return None
+        return _with_others(chosen, alternatives(now)), (
             f'The run "{now.name}" waited {formatting.duration(waited)} for {now.alternative}; it now waits for '
             f"{chosen.alternative}."
         )
-        return True
 
 
 def _with_others(plan: LaunchPlan, plans: Sequence[LaunchPlan]) -> LaunchPlan:
@@ -143,13 +147,20 @@ def _errors(plan: LaunchPlan, backend: Backend) -> Iterator[Problem]:
 
 
 def _has_room(plan: LaunchPlan, backend: Backend) -> bool:
-    from launcher.backends.kubernetes.backend import KubernetesBackend
     from launcher.backends.kubernetes.snapshot import Snapshot
     from launcher.diagnose import preflight
 
-    if not isinstance(backend, KubernetesBackend):  # a rule refuses slice.any for other kinds of runs
+    in_cluster = _in_cluster(plan, backend)
+    return preflight.has_room(in_cluster.object_of(plan), Snapshot(in_cluster.cluster))
+
+
+def _in_cluster(plan: LaunchPlan, backend: Backend) -> KubernetesBackend:
+    """Return the backend of the plan, which is a cluster's: a rule refuses slice.any for other kinds of runs."""
+    from launcher.backends.kubernetes.backend import KubernetesBackend
+
+    if not isinstance(backend, KubernetesBackend):
         raise TypeError(f"a run of the kind {plan.kind} has no alternatives")
-    return preflight.has_room(backend.object_of(plan), Snapshot(backend.cluster))
+    return backend
 
 
 def _waited(status: RunStatus, backend: Backend) -> float | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.json_object import is_shallow, json_object
+from launcher.json_object import is_shallow, is_surely_shallow, json_object
 from launcher.k8s.shapes import Map, Shape, compiled, fault, number, text
 
 
@@ -46,4 +46,5 @@ def wrong(config: Mapping[str, Any]) -> str:
 def parse(data: str | bytes) -> dict[str, Any]:
     """Return the run config in a JSON text; {} if it is not JSON, too deep, or a key has a wrong type."""
     config = json_object(data) or {}
-    return {} if wrong(config) else config
+    readable = _has_shape(config) and (is_surely_shallow(data) or is_shallow(config))
+    return config if readable else {}

@@ -89,10 +89,12 @@ def follow(
                     return status
                 time.sleep(backend.poll_seconds)
                 try:
-                    status = status.carry_over(found_or_deleted(backend.status(name), name))
-                    if alternatives is not None and (switched := alternatives.switch(status)) is not None:
+                    now = backend.status(name)
+                    # If a switch was not completed, the run is cancelled or deleted now; that does not end the loop.
+                    if alternatives is not None and (switched := alternatives.switch(now)) is not None:
                         view.print_line(switched.message)
-                        status = switched.status
+                        now = switched.status
+                    status = status.carry_over(found_or_deleted(now, name))
                 except Unreachable as error:
                     # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:

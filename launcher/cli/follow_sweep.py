@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher import formatting
 from launcher.backends.base import RunStatus, State
@@ -86,7 +85,7 @@ def line(sweep: Sweep) -> str:
     best = sweep.best
     if best is None:
         return f"sweep {sweep.name}: {counts}"
-    values = ", ".join(f"{key} {as_text(value)}" for key, value in best.sweep_values.items())
+    values = ", ".join(f"{key} {formatting.swept(value)}" for key, value in best.sweep_values.items())
     loss = getattr(best, sweep.measure)
     return f"sweep {sweep.name}: {counts}; best {_MEASURES[sweep.measure]} {loss:.3f} ({best.name}: {values})"
 
@@ -109,21 +108,13 @@ def rows(sweep: Sweep, runs: Sequence[RunStatus]) -> list[tuple[str, ...]]:
     """Return table rows for some of the sweep's runs: the values that differ, and the results so far."""
     columns: dict[str, list[str]] = {"RUN": [run.name for run in runs]}
     for key, title in zip(sweep.keys, titles(sweep.keys), strict=True):
-        columns[title] = [as_text(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
+        columns[title] = [formatting.swept(run.sweep_values[key]) if key in run.sweep_values else "" for run in runs]
     columns["STATE"] = [run.state.value for run in runs]
     columns["STEP"] = [_step(run) for run in runs]
     columns["LOSS"] = [_loss(run.loss) for run in runs]
     columns["HELD-OUT"] = [_loss(run.eval_loss) for run in runs]
     kept = {title: cells for title, cells in columns.items() if any(cells) or title in ("RUN", "STATE")}
     return [tuple(kept), *zip(*kept.values(), strict=True)]
-
-
-def as_text(value: Any) -> str:
-    """Format a swept value: 0.0003 is 0.0003, 0.00001 is 1e-05; lists and maps are JSON."""
-    if isinstance(value, str):
-        return value
-
-    return json.dumps(value, ensure_ascii=False)
 
 
 def titles(keys: Sequence[str]) -> list[str]:

@@ -7,11 +7,12 @@ title, clear its screen, or make one run look like another. So every function he
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import colour
@@ -36,6 +37,12 @@ def narrate(*lines: str) -> None:
     """Print lines for the user on stderr; never data."""
     for line in map(neutral, lines):
         sys.stderr.write((colour.messages(line) if colour.wanted(sys.stderr) else line) + "\n")
+    sys.stderr.flush()
+
+
+def narrate_piece(text: str) -> None:
+    """Print a part of a line for the user on stderr, such as a prompt."""
+    sys.stderr.write(neutral(text))
     sys.stderr.flush()
 
 
@@ -68,10 +75,31 @@ def emit_exactly(text: str) -> None:
     sys.stdout.flush()
 
 
-def emit_piece(text: str) -> None:
-    """Print a part of a text at once. On a terminal, control characters are replaced: the text is a model's."""
-    sys.stdout.write(neutral(text) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+@contextlib.contextmanager
+def text_in_pieces() -> Iterator[Callable[[str], None]]:
+    """Yield a function that prints a part of a text at once, and end the line after the last part.
+
+    If an error ends the text, the line ends only on a terminal, where the message follows. On a terminal, control
+    characters are replaced: the text is a model's.
+    """
+    begun = False
+
+    def emit_piece(text: str) -> None:
+        nonlocal begun
+        begun = begun or bool(text)
+        sys.stdout.write(neutral(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+
+    try:
+        yield emit_piece
+    except KeyboardInterrupt:
+        emit_piece("\n")
+        raise
+    except Exception:
+        if begun and sys.stdout.isatty():
+            emit_piece("\n")
+        raise
+    emit_piece("\n")
 
 
 def emit_log_line(line: str, *, flush: bool) -> None:

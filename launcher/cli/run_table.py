@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
-from launcher.cli.follow_sweep import as_text
 
 
 def table(runs: Sequence[RunStatus]) -> str:
@@ -23,7 +22,9 @@ def table(runs: Sequence[RunStatus]) -> str:
         "PRIORITY": [run.priority for run in runs],
         "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
         "STEP": [_step(run) for run in runs],
-        "SWEPT": [", ".join(f"{key} {as_text(value)}" for key, value in run.sweep_values.items()) for run in runs],
+        "SWEPT": [
+            ", ".join(f"{key} {formatting.swept(value)}" for key, value in run.sweep_values.items()) for run in runs
+        ],
         "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
     }
     columns = {title: column for title, column in cells.items() if any(column)}

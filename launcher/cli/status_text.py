@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
-from launcher.cli.follow_sweep import as_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -36,7 +35,7 @@ def text(status: RunStatus) -> str:
         ("restarts", str(status.restarts or "")),
         ("attempt", str(status.attempt)),
         ("sweep", status.sweep),
-        ("swept", ", ".join(f"{key} {as_text(value)}" for key, value in status.sweep_values.items())),
+        ("swept", ", ".join(f"{key} {formatting.swept(value)}" for key, value in status.sweep_values.items())),
         ("folder", status.folder),
     ]
     return formatting.table([row for row in rows if row[1]])

@@ -25,7 +25,7 @@ def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str)
     previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)
     output.narrate(*dict.fromkeys(line for preview in previews for line in preview.message.splitlines()))
     members = [each.member for each in plan.plans if each.member is not None]
-    cells = [[sweep_follow.as_text(value) for value in member.values.values()] for member in members]
+    cells = [[formatting.swept(value) for value in member.values.values()] for member in members]
     table = formatting.table(
         [
             ("RUN", *sweep_follow.titles(plan.keys)),

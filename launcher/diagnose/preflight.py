@@ -24,7 +24,7 @@ from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
-from launcher.k8s.kueue.flavor_fit import Fit
+from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
 
 if TYPE_CHECKING:

@@ -46,6 +46,13 @@ class Response:
         except (ValueError, RecursionError) as error:
             raise _not_json("JSON", self.status) from error
 
+    def json_object(self) -> dict[str, Any]:
+        """Return the JSON object of the body. Raises ClusterError if it is not one."""
+        found = self.json()
+        if not isinstance(found, dict):
+            raise _not_json("a JSON object", self.status)
+        return found
+
     def parts(self) -> Iterator[bytes]:
         """Yield the body as it arrives. Raises Unreachable if it is cut off or silent for longer than the timeout."""
         import urllib3
@@ -151,11 +158,7 @@ class Connection:
     ) -> dict[str, Any]:
         """Send a request with a JSON body; return the JSON object of the answer."""
         data = None if body is None else json.dumps(body).encode()
-        response = self.request(method, path, query=query, body=data, headers={"Content-Type": content_type})
-        found = response.json()
-        if not isinstance(found, dict):
-            raise _not_json("a JSON object", response.status)
-        return found
+        return self.request(method, path, query=query, body=data, headers={"Content-Type": content_type}).json_object()
 
     def _unreachable(self, error: Exception) -> Unreachable:
         name, server = self.access.name, self.access.server

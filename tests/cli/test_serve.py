@@ -66,7 +66,8 @@ def serving(launcher: Launcher, *arguments: str, **options: Any) -> Iterator[Ser
         process.stderr.close()
 
 
-def _chat(launcher: Launcher, *arguments: str, messages: str, **options: Any) -> tuple[int, str, str]:
+def talk(launcher: Launcher, *arguments: str, messages: str, **options: Any) -> tuple[int, str, str]:
+    """Return the exit code, the answers and the messages of `launcher chat` with the messages on stdin."""
     process = launcher.start("chat", *arguments, stdin=subprocess.PIPE, **options)
     out, err = process.communicate(messages, timeout=60)
     return process.returncode, out, err
@@ -115,14 +116,14 @@ def test_a_model_is_served_until_ctrl_c(launcher: Launcher) -> None:
         assert [address for address in listening if address and address.port == port] == [("127.0.0.1", port)]
 
         # A model without a chat template continues the text so far.
-        code, out, err = _chat(
+        code, out, err = talk(
             launcher, "model", "--temperature", "0", "--max-tokens", "6", messages="def main(\n\nb\n/new\ndef main(\n"
         )
         assert (code, err) == (0, "This model has no chat template: it continues the text so far.\n")
         begin = client.completions.create(**{**asked, "max_tokens": 6}).choices[0].text
         more = client.completions.create(**{**asked, "prompt": f"def main({begin}\nb", "max_tokens": 6}).choices[0].text
         assert out == f"{begin}\n{more}\n{begin}\n"
-        code, out, err = _chat(launcher, "model", messages=" a" * 70 + "\n")
+        code, out, err = talk(launcher, "model", messages=" a" * 70 + "\n")
         assert code == 1 and re.search(r"400: The prompt has \d+ tokens; the model accepts 63\.\n", err)
 
         used = launcher("serve", "./model", "--port", str(port), "--name", "other")
@@ -156,10 +157,10 @@ def test_a_model_with_a_chat_template_remembers_the_conversation(launcher: Launc
         first = answer("Be brief", "def main(")
         second = answer("Be brief", "def main(", first, "import")
         options = ("--system", "Be brief", "--temperature", "0", "--max-tokens", "8")
-        assert _chat(launcher, "org/talks", *options, messages="def main(\nimport") == (0, f"{first}\n{second}\n", "")
+        assert talk(launcher, "org/talks", *options, messages="def main(\nimport") == (0, f"{first}\n{second}\n", "")
         key = {"SLIPWAY_API_KEY": "secret-of-the-tests"}
-        assert _chat(launcher, "--url", server.url, *options, messages="def main(", env=key) == (0, f"{first}\n", "")
-        code, _, err = _chat(launcher, "--url", server.url, messages="a", env={"SLIPWAY_API_KEY": "wrong"})
+        assert talk(launcher, "--url", server.url, *options, messages="def main(", env=key) == (0, f"{first}\n", "")
+        code, _, err = talk(launcher, "--url", server.url, messages="a", env={"SLIPWAY_API_KEY": "wrong"})
         assert (code, err.splitlines()[0]) == (1, f"Error: {server.url[:-3]} rejects the API key.")
 
         # The record of a server that was killed is ignored and removed.
@@ -199,10 +200,10 @@ def broken() -> Iterator[str]:
 
 
 def test_a_chat_reports_why_there_is_no_answer(launcher: Launcher, broken: str) -> None:
-    code, out, err = _chat(launcher, "m", "--url", broken, messages="a\n")
+    code, out, err = talk(launcher, "m", "--url", broken, messages="a\n")
     assert (code, out) == (1, "")
     assert err == f"Error: {broken} answers with status 503: The engine has ended: out of memory.\n"
-    code, out, err = _chat(launcher, "m", "--url", broken, messages="middle\n")
+    code, out, err = talk(launcher, "m", "--url", broken, messages="middle\n")
     assert (code, out) == (1, "half")
     assert err == f"Error: The answer of {broken} is incomplete: The engine has ended: out of memory.\n"
     closed = f"http://127.0.0.1:{free_port()}"

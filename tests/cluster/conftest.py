@@ -23,7 +23,7 @@ import pytest
 from tests.charts import schemas
 from tests.cluster.api import Api
 from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
-from tests.cluster.launching import LauncherCli, add_team
+from tests.cluster.launching import LauncherCli, add_team, remove_cluster_queue
 from tests.tools import tool
 
 
@@ -82,6 +82,8 @@ def admin(control_plane: ControlPlane) -> Api:
 
 
 @pytest.fixture
-def cli(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> LauncherCli:
+def cli(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[LauncherCli]:
     add_team(control_plane, namespace)
-    return LauncherCli(control_plane.admin, namespace, tmp_path)
+    with contextlib.closing(LauncherCli(control_plane.admin, namespace, tmp_path)) as made:
+        yield made
+    remove_cluster_queue(control_plane.api, namespace)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,6 +46,7 @@ class LauncherCli:
     kubeconfig: Path | str
     namespace: str
     folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list, compare=False)
 
     def values(self, kind: str = "job-set", name: str = "demo", **over: Any) -> str:
         """Write a values file of a run on one v5e slice of two hosts; `over`: sections whose keys override it."""
@@ -110,8 +111,8 @@ class LauncherCli:
             monkeypatch.setenv(key, value)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `launcher …` in a separate process."""
-        return subprocess.Popen(
+        """Start `launcher …` in a separate process, which `close` ends."""
+        process = subprocess.Popen(
             [sys.executable, "-c", FAST_POLLING, *arguments],
             env={**os.environ, **self.env, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             cwd=self.folder,
@@ -120,6 +121,17 @@ class LauncherCli:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.started.append(process)
+        return process
+
+    def close(self) -> None:
+        """End the processes that a failed test has left, and close their pipes."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
     def runs(self, api: Api) -> list[Object]:
         """All RayJobs and JobSets of the namespace."""
@@ -127,7 +139,10 @@ class LauncherCli:
 
 
 def add_team(plane: ControlPlane, namespace: str) -> None:
-    """Create what a team needs: nodes and flavors as in the recordings, a queue `multislice`, its service account."""
+    """Create what a team needs: nodes and flavors as in the recordings, a queue `multislice`, its service account.
+
+    The ClusterQueue has the name of the namespace, so that no run of another test waits in it.
+    """
     base_cluster(plane)
     api = plane.api
     quotas: dict[str, dict[str, Any]] = {"v5e-2x4": {"google.com/tpu": 80}, "cpu": {"cpu": 1000, "memory": "4000Gi"}}
@@ -147,7 +162,7 @@ def add_team(plane: ControlPlane, namespace: str) -> None:
         {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "ClusterQueue",
-            "metadata": {"name": "launching"},
+            "metadata": {"name": namespace},
             "spec": {"namespaceSelector": {}, "resourceGroups": groups},
         }
     )
@@ -156,11 +171,16 @@ def add_team(plane: ControlPlane, namespace: str) -> None:
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "LocalQueue",
             "metadata": {"name": "multislice", "namespace": namespace},
-            "spec": {"clusterQueue": "launching"},
+            "spec": {"clusterQueue": namespace},
         }
     )
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "research", "namespace": namespace}}
     api.ensure(account)
+
+
+def remove_cluster_queue(api: Api, namespace: str) -> None:
+    """Delete what `add_team` created outside of the namespace."""
+    api.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{namespace}")
 
 
 @contextlib.contextmanager

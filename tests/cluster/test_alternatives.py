@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from launcher import api
+from launcher.backends.base import RunStatus, Submission
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.run_object import RunObject
+from launcher.cli.follow import follow
+from launcher.k8s.client import Cluster
+from launcher.k8s.errors import Unreachable
 from launcher.k8s.label_keys import RUN_CONFIG
+from launcher.k8s.target import Target
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers, queued_workload
-from tests.cluster.launching import JOB_SETS, KUEUE, LauncherCli, until
+from tests.cluster.launching import JOB_SETS, KUEUE, LauncherCli, fast_polling, until
 
 QUEUE = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "alternatives"}}
 QUOTA = {"v5e-2x4": 8, "v5e-4x4": 16}
@@ -55,22 +65,22 @@ def queue(cli: LauncherCli, admin: Api) -> Iterator[None]:
 @contextlib.contextmanager
 def kueue_queues_runs(plane: ControlPlane, namespace: str) -> Iterator[None]:
     """While this is open, each JobSet gets its Workload, as from Kueue, which is not available where the tests run."""
-    with contextlib.closing(Api(plane.admin)) as api:
+    with contextlib.closing(Api(plane.admin)) as client:
 
         def step() -> None:
             there = {
                 owner["uid"]
-                for workload in api.items(f"{KUEUE.format(namespace)}/workloads")
+                for workload in client.items(f"{KUEUE.format(namespace)}/workloads")
                 for owner in workload["metadata"]["ownerReferences"]
             }
-            for run in api.items(JOB_SETS.format(namespace)):
+            for run in client.items(JOB_SETS.format(namespace)):
                 if run["metadata"]["uid"] not in there:
                     made = queued_workload(
                         {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **run}, "alternatives"
                     )
                     made["metadata"]["name"] += f"-{run['metadata']['uid'][:4]}"
                     with contextlib.suppress(ApiError):  # the run has just been deleted
-                        api.create(made)
+                        client.create(made)
 
         with controllers(plane, namespace), control_loop(step, name="kueue"):
             yield
@@ -145,13 +155,156 @@ def test_a_run_that_waits_too_long_tries_the_next_alternative(
             use(admin, of_2x4=0, of_4x4=16)
             third = until(lambda: [run for run in cli.runs(admin) if hosts(run) == 2], 90)[0]
             assert third["metadata"]["annotations"]["slipway.dev/attempt"] == "3"
-            assert cli("cancel", "demo", "-n", cli.namespace).code == 0
+            # On a slow machine, submit switches again. Between two attempts, no run is found.
+            until(lambda: cli("cancel", "demo", "-n", cli.namespace).code == 0, 90)
             _, err = process.communicate(timeout=90)
         finally:
             process.kill()
     assert process.returncode == 1  # the run was cancelled
     switches = re.findall(r"waited [^;]+ for (alternative \d) [^;]+; it now waits for (alternative \d)", err)
-    assert switches == [("alternative 1", "alternative 2"), ("alternative 2", "alternative 1")]
+    assert switches[:2] == [("alternative 1", "alternative 2"), ("alternative 2", "alternative 1")]
+
+
+class Switch:
+    """A run that waits for its first alternative, and a submit that is about to switch it to the second."""
+
+    def __init__(self, cli: LauncherCli) -> None:
+        self.target = Target(namespace=cli.namespace)
+        with fast_polling():
+            self.plan = api.plan([values(cli, SMALL, {**LARGE, "after": "0s"})])
+            self.backend = api.backend_for(self.plan, self.target)
+            self.status = self.backend.submit(self.plan, accept_changes=False).status
+        self.alternatives = api.Alternatives(self.plan, self.backend)
+
+    def __call__(self) -> Submission | None:
+        return self.alternatives.switch(self.status)
+
+    def cancel(self) -> RunStatus:
+        """Cancel the run as another client."""
+        with fast_polling():
+            return api.cancel("demo", target=self.target)
+
+
+@pytest.fixture
+def switch(
+    cli: LauncherCli, control_plane: ControlPlane, admin: Api, queue: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Switch]:
+    use(admin, of_2x4=8, of_4x4=0)
+    cli.use_environment(monkeypatch)
+    with kueue_queues_runs(control_plane, cli.namespace):
+        yield Switch(cli)
+
+
+@pytest.mark.parametrize("moment", ["chosen", "marked", "about to be deleted"])
+def test_a_run_that_is_cancelled_during_a_switch_stays_cancelled(
+    switch: Switch, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    cancelled: list[RunStatus] = []
+
+    def cancel_before(owner: Any, method: str) -> None:
+        original = getattr(owner, method)
+
+        def cancel_first(*arguments: Any, **named: Any) -> Any:
+            monkeypatch.setattr(owner, method, original)
+            cancelled.append(switch.cancel())
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, method, cancel_first)
+
+    match moment:
+        case "chosen":
+            cancel_before(KubernetesBackend, "switch")
+        case "marked":
+            cancel_before(KubernetesBackend, "_stop_and_wait")
+        case _:
+            cancel_before(Cluster, "delete")
+    assert switch() is None
+    assert [(each.state, each.reason) for each in cancelled] == [("cancelled", "Cancelled.")]
+    (run,) = cli.runs(admin)
+    assert (hosts(run), "slipway.dev/attempt" in run["metadata"].get("annotations", {})) == (2, False)
+    now = api.status("demo", target=switch.target)
+    assert (now.state, now.reason, now.attempt) == ("cancelled", "Cancelled.", 1)
+    switch.status = now
+    assert switch() is None
+    assert len(cli.runs(admin)) == 1
+
+
+def test_a_cancel_while_the_last_attempt_is_deleted_ends_the_next(
+    switch: Switch, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = cli.runs(admin)
+    # Holds the object, as KubeRay's finalizer holds a RayJob.
+    admin.merge(path_of(first), {"metadata": {"finalizers": ["example.com/held"]}})
+    results: list[RunStatus] = []
+    canceller = threading.Thread(target=lambda: results.append(switch.cancel()))
+    waits = threading.Event()
+    wait_until_gone = KubernetesBackend._wait_until_gone
+
+    def cancel_first(backend: KubernetesBackend, run: RunObject) -> None:
+        if backend is switch.backend:
+            canceller.start()
+            assert waits.wait(30)
+            admin.merge(path_of(first), {"metadata": {"finalizers": None}})
+        else:
+            waits.set()
+        wait_until_gone(backend, run)
+
+    monkeypatch.setattr(KubernetesBackend, "_wait_until_gone", cancel_first)
+    switched = switch()
+    canceller.join(60)
+    assert switched is not None
+    assert [(each.state, each.reason, each.attempt) for each in results] == [("cancelled", "Cancelled.", 2)]
+    assert api.status("demo", target=switch.target).state == "cancelled"
+
+
+def test_a_cancel_of_a_pattern_ends_a_run_that_is_switched(
+    switch: Switch, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submit was killed between the cancel and the delete."""
+
+    def killed(*_: Any, **__: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            switch()
+    status = cli("status", "demo", "-n", cli.namespace)
+    assert "launcher submit replaces it with another alternative of slice.any." in status.out
+    done = cli("cancel", "dem*", "-n", cli.namespace)
+    assert (done.code, done.err.splitlines()[-1]) == (0, 'The run "demo" is cancelled.')
+    assert api.status("demo", target=switch.target).reason == "Cancelled."
+
+
+@pytest.mark.parametrize("method", ["patch", "delete", "create"])
+@pytest.mark.parametrize("processed", [False, True], ids=["lost", "processed"])
+def test_a_switch_continues_when_the_api_server_answers_again(
+    switch: Switch, cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch, method: str, processed: bool
+) -> None:
+    """A request or its answer is lost; the loop that follows the run retries, and is not ended by the cancelled run."""
+    original = getattr(Cluster, method)
+    lost: list[str] = []
+
+    def lose_first(cluster: Cluster, *arguments: Any, **named: Any) -> Any:
+        answer = original(cluster, *arguments, **named) if processed or lost or named.get("dry_run") else None
+        if not lost and not named.get("dry_run"):
+            lost.append(method)
+            raise Unreachable("The API server did not answer.")
+        return answer
+
+    monkeypatch.setattr(Cluster, method, lose_first)
+    monkeypatch.setattr("launcher.api.alternatives._LOOK_SECONDS", 60.0)
+    ended: list[RunStatus] = []
+    follower = threading.Thread(
+        target=lambda: ended.append(follow(switch.backend, switch.status, alternatives=switch.alternatives))
+    )
+    follower.start()
+    until(lambda: [run for run in cli.runs(admin) if hosts(run) == 4], 60)
+    assert lost == [method]
+    until(lambda: switch.alternatives.plan.alternative and switch.alternatives.plan.alternative.number == 2, 60)
+    switch.cancel()
+    follower.join(60)
+    assert [(each.state, each.reason, each.attempt) for each in ended] == [("cancelled", "Cancelled.", 2)]
 
 
 @pytest.mark.usefixtures("queue")

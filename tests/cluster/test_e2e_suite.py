@@ -61,7 +61,12 @@ def suite(kubeconfig: Path | str, *arguments: str, **environment: str) -> subpro
 
 def end_of(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str, str]:
     """Wait for the end of the process, and return its exit code, stdout and stderr."""
-    out, err = process.communicate(timeout=seconds)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     assert "Traceback" not in err, err
     return process.returncode, out, err
 

@@ -96,7 +96,12 @@ class Cloud:
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Run `launcher cluster …`; return the exit code, stdout and stderr."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=300)
+        try:
+            out, err = process.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
         return process.returncode, out, err
 
     def doctor(self, file: Path) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from launcher.k8s.client import WORKLOAD, connect
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import LauncherCli, add_team, until
+from tests.cluster.launching import LauncherCli, add_team, remove_cluster_queue, until
 from tests.tools import tool
 
 SPACE = f"limits-{secrets.token_hex(3)}"
@@ -80,6 +80,7 @@ def test_a_loop_of_submits_ends_at_the_limit(
     done = cli("submit", "-f", cli.values(kind, name=f"{kind}-1"), "--detach")
     assert done.code == 0, done.err
     refused = cli("submit", "-f", cli.values(kind, name=f"{kind}-2"), "--detach")
+    remove_cluster_queue(admin, SPACE)
     plural = {"ray-job": "rayjobs.ray.io", "job-set": "jobsets.jobset.x-k8s.io"}[kind]
     assert (refused.code, refused.err.splitlines()[1:]) == (
         1,

@@ -96,7 +96,7 @@ def test_the_life_of_a_served_model(served: Served) -> None:
     assert "insufficient quota" in now["reason"]
     explained = served.json("explain", NAME)
     assert explained["headline"] == (
-        "llama can never start in the queue launching: it requests 160 chips of v5e-2x4, and the queue can have at "
+        f"llama can never start in the queue {namespace}: it requests 160 chips of v5e-2x4, and the queue can have at "
         "most 80 chips."
     )
     assert (explained["state"], explained["position"]) == ("queued", 1)

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,8 +173,7 @@ def test_a_run_that_waits_for_others(cli: LauncherCli, control_plane: ControlPla
     run.replayer.step_past("JobSet", Completed="True")
     short = "insufficient unused quota for google.com/tpu in flavor v5e-2x4, 8 more needed"
     run.expect(f" in the queue multislice; couldn't assign flavors to pod set slice: {short}")
-    # The position depends on runs of other tests, which use the same cluster queue.
-    assert re.search(r"demo: queued: number \d+ in the queue multislice; ", run.err.getvalue())
+    assert "demo: queued: number 1 in the queue multislice; " in run.err.getvalue()
     done = run.end()
     assert (done.code, done.out.splitlines()[:2]) == (0, ["succeeded    demo after 20 s", "steps        30 of 30"])
 
@@ -188,7 +188,7 @@ def test_another_machine_follows_a_run_by_the_kubeconfig_alone(
     (made,) = cli.runs(control_plane.api)
     replayer = follow_as(control_plane, "three-then-one-and-two", made)
     replayer.step_past("Workload", PodsReady="True")
-    other = LauncherCli(cli.kubeconfig, cli.namespace, tmp_path / "elsewhere")
+    other = replace(cli, folder=tmp_path / "elsewhere")
     other.folder.mkdir()
     here = ("demo", "-n", cli.namespace)
     status = other("status", *here, "-o", "json").json

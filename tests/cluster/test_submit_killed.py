@@ -27,7 +27,7 @@ from launcher.k8s.client import connect
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
-from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, add_team, fast_polling
+from tests.cluster.launching import JOB_SETS, ROOT, LauncherCli, add_team, fast_polling, remove_cluster_queue
 from tests.cluster.proxy import Proxy
 
 # A launcher that has already read its values, rendered them with Helm and listed the used names. It forks for each line
@@ -155,7 +155,7 @@ class Scenario:
             for kind in ("QuotaReserved", "Admitted")
         ]
         assigned = {"name": "slice", "count": 2, "flavors": {"google.com/tpu": "v5e-2x4"}}
-        admission = {"clusterQueue": "launching", "podSetAssignments": [assigned]}
+        admission = {"clusterQueue": self.cli.namespace, "podSetAssignments": [assigned]}
         self.admin.merge(
             f"{self.workloads}/demo/status", {"status": {"conditions": conditions, "admission": admission}}
         )
@@ -179,6 +179,7 @@ def scenario(
         made = Scenario(control_plane, proxy, cli, tmp_path)
         yield made
         made.launcher.close()
+    remove_cluster_queue(control_plane.api, namespace)
 
 
 def kill_points(requests: list[str]) -> list[tuple[int, bool]]:

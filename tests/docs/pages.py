@@ -4,6 +4,8 @@ The info string of a block defines how it is tested:
 
     console                  commands after "$ " and their output; they run on this machine, from top to bottom. With
                              after=PAGE, they run on a machine on which the commands of that page have run
+    console background       a command that runs until the end of the page. It has then printed the output, and Ctrl-C
+                             ends it
     console cluster          the same with an API server, in the namespace of a team; see tests/docs/cluster.py
     console replay=… run=… until=…   the same, for a run whose status a recording sets
     sh                       commands that need a real cluster, a cloud or a registry. They do not run, but every

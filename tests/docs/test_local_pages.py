@@ -90,3 +90,14 @@ def test_the_reader_s_files_do_not_land_in_the_checkout(tmp_path: Path) -> None:
     assert not (CHECKOUT / "mine.yaml").exists()
     with pytest.raises(AssertionError, match="would be written to the checkout"):
         laptop.write("values/mine.yaml", "")
+
+
+def test_a_program_in_the_background_is_compared_and_ended(tmp_path: Path) -> None:
+    laptop = FreshMachine.set_up(tmp_path)
+    server = "sh -c 'trap \"exit {}\" INT; echo ready; while :; do sleep 0.1; done'"
+    with laptop.running(server.format(0), "ready\n") as difference:
+        assert difference == ""
+    with laptop.running("echo other", "ready\n") as difference:
+        assert "-ready\n+other" in difference
+    with pytest.raises(AssertionError, match="ready"), laptop.running(server.format(3), "ready\n"):
+        pass

@@ -1,4 +1,4 @@
-"""Serve two small models with trainer.serving, and measure what a client sees: the program of test_serving.py.
+"""Serve a model, and then another one, with trainer.serving, and record what clients see: for test_serving.py.
 
 It runs in the environment of docker/serve/cpu.txt, which has torch and Ray Serve, and prints its findings as JSON. The
 client is OpenAI's own package. It must be started in an empty folder.
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import ray
 import requests
@@ -29,12 +31,10 @@ from ray.serve.schema import ServeDeploySchema
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from trainer.serving.transformers_engine import _until_stop
-
 KEY = "secret-key"
-CHAT = "{% for message in messages %}<s>{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:"
-PROMPT = "def parse(text):"
-CONTEXT = 256
+PROMPT = "def main("
+MORE = {"model": "tiny", "prompt": PROMPT, "max_tokens": 16, "temperature": 0}
+"""The requests of the clients that send one after the other."""
 
 
 def make_model(folder: Path, seed: int) -> None:
@@ -48,12 +48,11 @@ def make_model(folder: Path, seed: int) -> None:
     )
     tokenizer.train_from_iterator([Path(json.__file__).read_text()], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-    fast.chat_template = CHAT
     fast.save_pretrained(folder)
     torch.manual_seed(seed)
     sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
-    tokens = {"vocab_size": 800, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": CONTEXT}
+    tokens = {"vocab_size": 800, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 256}
     LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
 
 
@@ -72,24 +71,41 @@ def deploy(config: dict[str, Any], folder: Path) -> None:
     raise TimeoutError("The model does not run after 300 s.")
 
 
+@dataclass
+class Sent:
+    """A request: when it was sent and answered, and the whole text of its answer, or the error."""
+
+    began: float
+    ended: float = 0.0
+    text: str = ""
+    error: str = ""
+
+
 class Load:
-    """Clients that send one request after the other, until they are stopped."""
+    """Clients that send one request after the other, until they are stopped. Each second one streams its answers."""
 
     def __init__(self, client: openai.OpenAI, clients: int) -> None:
         self.client, self.ended = client, threading.Event()
-        self.good: list[float] = []
-        self.failed: list[str] = []
-        self.threads = [threading.Thread(target=self._send) for _ in range(clients)]
+        self.sent: list[Sent] = []
+        self.threads = [threading.Thread(target=self._send, args=(number % 2 == 1,)) for number in range(clients)]
         for thread in self.threads:
             thread.start()
 
-    def _send(self) -> None:
+    def _send(self, stream: bool) -> None:
         while not self.ended.is_set():
+            sent = Sent(time.monotonic())
             try:
-                self.client.completions.create(model="tiny", prompt=PROMPT, max_tokens=16, temperature=0)
-                self.good.append(time.monotonic())
-            except openai.OpenAIError as error:
-                self.failed.append(f"{type(error).__name__}: {error}")
+                sent.text = self._streamed() if stream else self.client.completions.create(**MORE).choices[0].text
+            except (openai.OpenAIError, httpx.TransportError) as error:
+                sent.error = f"{type(error).__name__}: {error}"
+            sent.ended = time.monotonic()
+            self.sent.append(sent)
+
+    def _streamed(self) -> str:
+        parts = [part.choices[0] for part in self.client.completions.create(**MORE, stream=True)]
+        # A part of an answer must not look like a whole one.
+        end = parts[-1].finish_reason if parts else None
+        return "".join(part.text for part in parts) + ("" if end else " (without an end)")
 
     def stop(self) -> None:
         self.ended.set()
@@ -105,8 +121,8 @@ def refusals(client: openai.OpenAI, url: str) -> dict[str, str]:
         "other model": lambda: client.completions.create(model="other", prompt="a"),
         "two answers": lambda: client.completions.create(model="tiny", prompt="a", n=2),
         "unknown field": lambda: client.completions.create(model="tiny", prompt="a", extra_body={"top_k": 5}),
-        "empty prompt": lambda: client.completions.create(model="tiny", prompt=""),
-        "long prompt": lambda: client.completions.create(model="tiny", prompt="x " * CONTEXT),
+        "empty prompt": lambda: client.completions.create(model="tiny", prompt=[]),
+        "long prompt": lambda: client.completions.create(model="tiny", prompt="x " * 256),
         "no such token": lambda: client.completions.create(model="tiny", prompt=[100_000]),
         "no such role": lambda: client.chat.completions.create(
             model="tiny", messages=[{"role": "tool", "content": "a", "tool_call_id": "1"}]
@@ -144,9 +160,9 @@ def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     tokens = torch.tensor([tokenizer.encode(PROMPT)])
-    bare = model.generate(tokens, max_new_tokens=24, do_sample=False)[0, tokens.shape[1] :]
+    bare = tokenizer.decode(model.generate(tokens, max_new_tokens=24, do_sample=False)[0], skip_special_tokens=True)
     return {
-        "bare": tokenizer.decode(bare, skip_special_tokens=True),
+        "bare": bare.removeprefix(tokenizer.decode(tokens[0], skip_special_tokens=True)),
         "whole": whole.choices[0].text,
         "reason": whole.choices[0].finish_reason,
         "usage": whole.usage.model_dump() if whole.usage else None,
@@ -231,48 +247,56 @@ def replicas() -> list[int]:
 
 def killed(client: openai.OpenAI) -> dict[str, Any]:
     """Return what clients see while one of two replicas is killed and replaced."""
+    expected = client.completions.create(**MORE).choices[0].text
     load = Load(client, 8)
     time.sleep(3)
     before = replicas()
-    os.kill(before[0], signal.SIGKILL)
     at = time.monotonic()
+    os.kill(before[0], signal.SIGKILL)
     deadline = at + 180
     while time.monotonic() < deadline and (len(replicas()) < 2 or before[0] in replicas()):
         time.sleep(0.5)
     time.sleep(3)
     load.stop()
-    after = [when for when in load.good if when > at]
-    return {"before": len(before), "after": len(replicas()), "good": len(after), "failed": load.failed, "clients": 8}
+    return {
+        "before": len(before),
+        "after": len(replicas()),
+        "at": at,
+        "expected": [expected],
+        "sent": list(map(asdict, load.sent)),
+    }
 
 
 def updated(client: openai.OpenAI, config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return what clients see while the model is replaced by another one."""
+    before = client.completions.create(**MORE).choices[0].text
     load = Load(client, 4)
     time.sleep(1)
     deploy(config, folder)
     time.sleep(2)
     load.stop()
-    answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=0).choices[0].text
-    return {"good": len(load.good), "failed": load.failed, "answer": answer}
+    after = client.completions.create(**MORE).choices[0].text
+    return {"expected": [before, after], "sent": list(map(asdict, load.sent))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True, help="Ray Serve's config, as charts/serve renders it")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--speed", action="store_true", help="only compare the speed with that of transformers")
+    parser.add_argument("--models", type=Path, nargs=2, help="two folders, with a chat template")
+    parser.add_argument("--speed", action="store_true", help="only compare the speed of a model with random weights")
     arguments = parser.parse_args()
     config = yaml.safe_load(arguments.config.read_text())
-    first, second = Path("first").absolute(), Path("second").absolute()
-    make_model(first, 1)
-    make_model(second, 2)
+    first, second = arguments.models or (Path("random").absolute(),) * 2
+    if arguments.models is None:
+        make_model(first, 1)
     variables = {"SLIPWAY_API_KEY": KEY, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
     ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": variables}, log_to_driver=False)
     config["http_options"] |= {"host": "127.0.0.1", "port": arguments.port}
     serve.start(http_options=config["http_options"])
     url = f"http://127.0.0.1:{arguments.port}/v1"
     client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=300)
-    found: dict[str, Any] = {"until": [_until_stop(*case, last=False) for case in (("abc", ["cd"]), ("abcd", ["bc"]))]}
+    found: dict[str, Any] = {}
     deploy(config, first)
     if arguments.speed:
         found["speed"] = speed(client, first)

@@ -23,7 +23,7 @@ serve: {replicas: {min: 2, max: 2}, maxRequests: 64}
 """
 
 
-def serve(folder: Path, *options: str) -> dict[str, Any]:
+def serve(folder: Path, *options: str | Path) -> dict[str, Any]:
     """Run tests/trainer/serving_program.py with the config that the chart renders, and return what it found.
 
     The first call installs the environment outside the checkout (6 GB, some minutes).
@@ -33,7 +33,7 @@ def serve(folder: Path, *options: str) -> dict[str, Any]:
     (obj,) = objects(template(tool("helm"), charts_dir() / "serve", files))
     (folder / "serve.yaml").write_text(obj["spec"]["serveConfigV2"])
     python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
-    program = [str(python), str(CHECKOUT / "tests/trainer/serving_program.py"), *options]
+    program = [str(python), str(CHECKOUT / "tests/trainer/serving_program.py"), *map(str, options)]
     arguments = ["--config", str(folder / "serve.yaml"), "--port", str(free_port())]
     # The path of Ray's sockets must be short.
     ray = {"RAY_TMPDIR": "/tmp/slipway-serving", "RAY_raylet_start_wait_time_s": "300"}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.flavor_fit import Fit, flavor_fits
+from launcher.k8s.kueue.flavor_fit import flavor_fits
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.kueue.quota import Fit, Quotas
 from launcher.k8s.kueue.workloads import Workload
 from tests.unit import recorded
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends import progress, resubmit
-from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends.base import BEING_SWITCHED, Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
@@ -47,7 +47,7 @@ from launcher.k8s.client import (
     NoNamespace,
     NotFound,
 )
-from launcher.k8s.errors import QuotaExceeded
+from launcher.k8s.errors import QuotaExceeded, Unreachable
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
 from launcher.trainer_output import metrics_in_log
@@ -61,12 +61,15 @@ if TYPE_CHECKING:
 _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
+# How long a cancel waits for the next attempt of a run that a submit has just deleted.
+_SWITCH_SECONDS = 30.0
 _RACES = 20
 # The annotations with the values of a run's training, in JSON.
 _CONFIGS = re.compile(
     rf'"(?:{re.escape(label_keys.RUN_CONFIG)}|{re.escape(label_keys.SWEEP_VALUES)})": "(?:[^"\\]|\\.)*"'
 )
 _STARTING = (State.STARTING, State.RESTARTING)
+_WAITING = (State.QUEUED, State.ADMITTED, State.STARTING)
 # Available since KubeRay 1.6.
 _CRON, _CRON_JOBS = "RayCronJob", "raycronjobs"
 
@@ -105,6 +108,7 @@ class KubernetesBackend:
         self._absent: set[str] = set()  # names that were unused a moment ago: create them without a lookup
         self._accepted: set[str] = set()  # the shapes of objects that the API server accepted in a dry run
         self._snapshot = Snapshot(cluster)
+        self._switching: dict[str, dict[str, Any]] = {}  # next attempts, by name, of runs that `switch` deletes
 
     @property
     def description(self) -> str:
@@ -189,12 +193,7 @@ class KubernetesBackend:
                 raise self._no_namespace(error) from error
             except ClusterError as error:
                 if freed:
-                    error.message = (
-                        f'The record of attempt {freed} of the run "{plan.name}" was deleted, but attempt {freed + 1} '
-                        f"was not created. {error.message}"
-                    )
-                    again = "Submit the run again to continue from its last checkpoint; its attempts restart from 1."
-                    error.hint = f"{error.hint} {again}".strip()
+                    _explain_lost_record(error, plan.name, freed)
                 raise
             return Submission(
                 kube_view.status(self.cluster, ObservedRun(RunObject.parse(made))), text + warnings, created=True
@@ -203,6 +202,96 @@ class KubernetesBackend:
             f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
             "Use another name (--name), or try again later.",
         )
+
+    def switch(self, plan: LaunchPlan) -> RunStatus | None:
+        """Replace a run that waits for machines with `plan`, another of its alternatives, as the next attempt.
+
+        Returns None, and creates nothing, if another client cancelled, deleted or replaced the run, or if it runs now.
+        If this raises Unreachable, call it again.
+        """
+        name = plan.name
+        run = self._find(name)
+        obj = self._switching.get(name)
+        if obj is None:
+            if run is None:
+                return None
+            obj = self.object_of(plan)
+            self._warnings_before(plan, obj)
+            _set_attempt(obj, run)
+            self._try(obj, run)
+        attempt = RunObject.parse(obj).attempt
+        if run is not None and run.attempt < attempt and not self._remove_to_switch(run, obj):
+            return None
+        try:
+            made: RunObject | None = RunObject.parse(self.cluster.create(obj))
+        except AlreadyExists:
+            made = self._own_attempt(obj)
+        except Unreachable:
+            raise
+        except ClusterError as error:
+            _explain_lost_record(error, name, attempt - 1)
+            raise
+        self._switching.pop(name, None)
+        return None if made is None else kube_view.status(self.cluster, ObservedRun(made))
+
+    def _remove_to_switch(self, run: RunObject, obj: dict[str, Any]) -> bool:
+        """Stop and delete the run, of which `obj` is the next attempt.
+
+        Returns False if another client cancelled, deleted or replaced it, or if it does not wait for machines any more.
+        A cancel of another client removes the mark of this one, so the version in the delete makes one of them fail.
+        """
+        if run.release or not self._mark_to_switch(run):
+            return False
+        try:
+            self._stop_and_wait(run)
+        except _RunDeleted:
+            return False
+        while True:
+            now = self._find(run.name)
+            if now is None or now.uid != run.uid:
+                return run.name in self._switching and now is None
+            if not now.being_switched:
+                self._switching.pop(run.name, None)
+                return False
+            if now.deleting and run.name not in self._switching:
+                return False
+            self._switching[run.name] = obj  # the answer to the delete may be lost
+            if not now.deleting:
+                try:
+                    self.cluster.delete(now.api_kind, now.name, uid=now.uid, version=now.version)
+                except Conflict:
+                    continue
+            self._wait_until_gone(now)
+            return True
+
+    def _mark_to_switch(self, run: RunObject) -> bool:
+        """Mark a run that waits as cancelled by this submit. Returns False if it does not wait, or was cancelled."""
+        now: RunObject | None = run
+        while now is not None and now.uid == run.uid:
+            if now.cancelled_at:
+                return now.being_switched
+            state, _ = states.classify(kube_view.observe(self.cluster, now))
+            if now.deleting or state not in _WAITING:
+                return False
+            annotations = {label_keys.CANCELLED: _now(), label_keys.CANCELLED_FOR: BEING_SWITCHED}
+            try:
+                self._patch(now, {"metadata": {"annotations": annotations, "resourceVersion": now.version}})
+            except Conflict:
+                now = self._find(run.name)
+            except _RunDeleted:
+                return False
+            else:
+                return True
+        return False
+
+    def _own_attempt(self, obj: Object) -> RunObject | None:
+        """Return the attempt that was created from `obj`, although no answer was received; None if it is another."""
+        from launcher.config.plan import config_difference
+
+        found, made = self._find(objects.name(obj)), RunObject.parse(obj)
+        if found is None or found.attempt != made.attempt or config_difference(found.config, made.config):
+            return None
+        return found
 
     def object_of(self, plan: LaunchPlan) -> dict[str, Any]:
         """Return the object of the plan, as a submit would create it."""
@@ -261,12 +350,7 @@ class KubernetesBackend:
         """
         if not found.deleting:
             self._refuse_release(found, "be replaced")
-        attempt = found.attempt + 1
-        obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
-        for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
-            kept = (found.raw["metadata"].get(part) or {}).get(key)
-            if kept is not None:  # a run of a sweep stays in it, even if submitted alone
-                obj["metadata"].setdefault(part, {}).setdefault(key, kept)
+        attempt = _set_attempt(obj, found)
         self._try(obj, found)
         # Read the object again: if it was being cancelled, it has ended by now.
         now = self.cluster.get(found.api_kind, found.name)
@@ -381,13 +465,40 @@ class KubernetesBackend:
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:
         run = self._known(name)
-        if states.classify(kube_view.observe(self.cluster, run))[0].ended:
+        while True:
+            try:
+                return self._cancel(run, reason)
+            except _RunDeleted:
+                if not run.being_switched:
+                    raise
+            run = self._next_attempt(run)
+
+    def _cancel(self, run: RunObject, reason: str) -> RunStatus:
+        """Cancel the run. Raises _RunDeleted if another client deletes or replaces it at the same time."""
+        if run.deleting and run.being_switched:
+            raise self._unknown(run.name)
+        if not run.being_switched and states.classify(kube_view.observe(self.cluster, run))[0].ended:
             return self._status_of(run)
-        if not run.cancelled_at:
-            notes = {label_keys.CANCELLED_FOR: reason} if reason else {}
-            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._patch(run, {"metadata": {"annotations": {label_keys.CANCELLED: now, **notes}}})
+        if not run.cancelled_at or run.being_switched:
+            # A submit that switches to another alternative continues only if it finds its own mark.
+            annotations = {label_keys.CANCELLED: _now(), label_keys.CANCELLED_FOR: reason or None}
+            now = RunObject.parse(self._patch(run, {"metadata": {"annotations": annotations}}))
+            if now.deleting and not run.deleting:
+                raise self._unknown(run.name)
         return self._stop_and_wait(run)
+
+    def _next_attempt(self, run: RunObject) -> RunObject:
+        """Wait for the next attempt of a run that a submit deletes, to switch to another alternative, and return it.
+
+        Raises _RunDeleted if there is none, because the submit was stopped.
+        """
+        self._wait_until_gone(run)
+        wait = Wait(_SWITCH_SECONDS, min(0.2, self.poll_seconds), self.report_progress)
+        while (found := self._find(run.name)) is None:
+            if wait.over:
+                raise self._unknown(run.name)
+            wait.for_(f'Waiting for launcher submit to create the next attempt of the run "{run.name}"…')
+        return found
 
     def delete(self, name: str) -> None:
         run = self._known(name)
@@ -456,11 +567,11 @@ class KubernetesBackend:
             f"{name}{self.cli_args} when Kueue is running again (see launcher doctor).",
         )
 
-    def _patch(self, run: RunObject, patch: dict[str, Any]) -> None:
+    def _patch(self, run: RunObject, patch: dict[str, Any]) -> Object:
         # With its uid, the API server refuses the change of another object that has the name by now.
         patch["metadata"] = {**patch.get("metadata", {}), "uid": run.uid}
         try:
-            self.cluster.patch(run.api_kind, run.name, patch)
+            return {**self.cluster.patch(run.api_kind, run.name, patch), "kind": run.kind}
         except NotFound as error:
             raise self._unknown(run.name) from error
         except Invalid as error:
@@ -578,6 +689,31 @@ class _RunDeleted(LauncherError):
 
 def _replaced(name: str) -> LauncherError:
     return _RunDeleted(f'The run "{name}" was submitted again while it was cancelled; the new attempt is not changed.')
+
+
+def _explain_lost_record(error: ClusterError, name: str, attempt: int) -> None:
+    """Add to an error of a create that the record of the last attempt was deleted before."""
+    error.message = (
+        f'The record of attempt {attempt} of the run "{name}" was deleted, but attempt {attempt + 1} was not created. '
+        f"{error.message}"
+    )
+    again = "Submit the run again to continue from its last checkpoint; its attempts restart from 1."
+    error.hint = f"{error.hint} {again}".strip()
+
+
+def _set_attempt(obj: dict[str, Any], found: RunObject) -> int:
+    """Number `obj` as the attempt after `found`, and return the number. A run of a sweep stays in it."""
+    attempt = found.attempt + 1
+    obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
+    for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
+        kept = (found.raw["metadata"].get(part) or {}).get(key)
+        if kept is not None:  # even if it is submitted alone
+            obj["metadata"].setdefault(part, {}).setdefault(key, kept)
+    return attempt
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _shape(obj: Object) -> str:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from launcher.backends import run_config
+from launcher.backends.base import BEING_SWITCHED
 from launcher.config.kinds import RunKind
 from launcher.json_object import is_shallow, json_object
 from launcher.k8s import label_keys, objects
@@ -108,6 +109,16 @@ class RunObject:
     def is_run(self) -> bool:
         """Whether Slipway created the object; False for an unrelated RayJob or JobSet."""
         return objects.label(self.raw, label_keys.RUN) == self.name
+
+    @property
+    def version(self) -> str:
+        """Its resourceVersion, which every change of the object changes."""
+        return str(self.raw["metadata"].get("resourceVersion") or "")
+
+    @property
+    def being_switched(self) -> bool:
+        """Whether launcher submit cancelled the run, to replace it with another alternative."""
+        return bool(self.cancelled_at) and self.cancelled_for == BEING_SWITCHED
 
     @property
     def ray(self) -> bool:

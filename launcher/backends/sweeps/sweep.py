@@ -217,7 +217,7 @@ def cancel_runs(
 
     Waiting runs come first, so that none of them starts in the meantime.
     """
-    going = [run for run in reversed(runs) if not run.state.ended]
+    going = [run for run in reversed(runs) if run.can_be_cancelled]
     waiting = [run for run in going if run.state in (State.QUEUED, State.PREEMPTED)]
     ended: dict[str, RunStatus] = {}
 

@@ -49,7 +49,7 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
 
 def _cancel_all(names: tuple[str, ...], target: Target, form: str) -> None:
     selected = api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}"))
-    active = [(backend, status) for backend, status in selected if not status.state.ended]
+    active = [(backend, status) for backend, status in selected if status.can_be_cancelled]
     for backend, _ in active:
         backend.report_progress = output.narrate
     now: list[RunStatus] = []

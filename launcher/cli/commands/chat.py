@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 with contextlib.suppress(ImportError):  # some builds of Python have no readline
     import readline  # noqa: F401 - input() then has a history and can edit the line
 
-_NEW = "/new"
+_NEW, _PROMPT = "/new", "> "
 
 
 @click.command()
@@ -77,7 +77,7 @@ def _on_terminal(talk: Chat) -> None:
         try:
             _say(talk, message)
         except KeyboardInterrupt:
-            output.emit_piece("\n")
+            pass  # the conversation continues
         except Refused as error:
             output.narrate(f"Error: {error.message}", f"Hint: To begin a new conversation, type {_NEW}.")
 
@@ -85,10 +85,15 @@ def _on_terminal(talk: Chat) -> None:
 def _ask() -> str | None:
     """Return what the user types; None at the end of input, and "" after Ctrl-C."""
     try:
-        return str(click.prompt(">", prompt_suffix=" ", default="", show_default=False, err=True))
-    except click.Abort as abort:
+        if sys.stdout.isatty():
+            return input(_PROMPT)
+        # The answers go to a file or a pipe, where a prompt would be a part of them.
+        output.narrate_piece(_PROMPT)
+        line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
+    except (EOFError, KeyboardInterrupt) as end:
         output.narrate("")
-        return "" if isinstance(abort.__context__, KeyboardInterrupt) else None
+        return "" if isinstance(end, KeyboardInterrupt) else None
 
 
 def _lines() -> Iterator[str]:
@@ -104,7 +109,6 @@ def _say(talk: Chat, message: str) -> None:
     if message.strip() == _NEW:
         talk.restart()
         return
-    with contextlib.closing(talk.send(message)) as pieces:
+    with output.text_in_pieces() as emit, contextlib.closing(talk.send(message)) as pieces:
         for piece in pieces:
-            output.emit_piece(piece)
-    output.emit_piece("\n")
+            emit(piece)

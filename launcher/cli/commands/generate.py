@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -52,10 +53,9 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
 
     if prompt == "-":
         prompt = _read_prompt()
-    on_text = output.emit_piece if form == "text" else lambda _: None
-    found = api.generate(name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options)
-    if form == "text":
-        output.emit_piece("\n")
+    streamed = output.text_in_pieces() if form == "text" else contextlib.nullcontext(lambda _: None)
+    with streamed as on_text:
+        found = api.generate(name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options)
     output.emit(found.as_json(), form, "")
     why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(found.ended, "")
     output.narrate(

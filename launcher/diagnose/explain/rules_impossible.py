@@ -9,7 +9,8 @@ from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
 from launcher.diagnose.explain.rules_not_queued import message_of, quote, waits
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.kueue.flavor_fit import Fit, FlavorFit
+from launcher.k8s.kueue.flavor_fit import FlavorFit
+from launcher.k8s.kueue.quota import Fit
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

@@ -14,7 +14,8 @@ from launcher.diagnose.explain.rules_not_queued import PATIENCE, message_of, oth
 from launcher.diagnose.explain.situation import Situation, holds_quota
 from launcher.formatting import duration
 from launcher.k8s import label_keys
-from launcher.k8s.kueue.flavor_fit import Fit, FlavorFit
+from launcher.k8s.kueue.flavor_fit import FlavorFit
+from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import seconds_since
 

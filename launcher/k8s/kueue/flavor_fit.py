@@ -1,4 +1,7 @@
-"""Whether a Workload fits its queue, and if not, why: a small version of Kueue's flavor assigner. Pure functions."""
+"""Why a Workload does not fit its queue now: the verdict for each resource, with its flavor and amounts. Pure.
+
+The simulation of the scheduler (launcher/k8s/kueue/scheduler) decides what happens next, with the same arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from enum import IntEnum
 
 from launcher.k8s.kueue.queues import FlavorResource, ResourceFlavor
-from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.kueue.quota import Fit, Quotas
 from launcher.k8s.kueue.workloads import Mismatch, PodSet, mismatch
-
-
-class Fit(IntEnum):
-    """How well a request fits, from best to worst."""
-
-    NOW = 0
-    WAITS = 1  # until others release quota
-    TOO_LARGE = 2  # more than the queue can ever get
-    NO_FLAVOR = 3  # no flavor of the queue matches the pods
-    NOT_COVERED = 4  # the queue has no quota for this resource
 
 
 @dataclass(frozen=True)
@@ -106,8 +98,7 @@ def _flavor_fit(
     what = (flavor, resource)
     need = pod_set.asks[resource] + given.get(what, Decimal())
     free, capacity = quotas.free(queue, what), quotas.capacity(queue, what)
-    fit = Fit.TOO_LARGE if need > capacity else Fit.WAITS if need > free else Fit.NOW
-    return FlavorFit(fit, pod_set, resource, flavor, need, free, capacity)
+    return FlavorFit(quotas.node(queue).fit(what, need), pod_set, resource, flavor, need, free, capacity)
 
 
 def _short(verdict: FlavorFit) -> Decimal:

@@ -14,6 +14,11 @@ FlavorResource = tuple[str, str]
 """The name of a flavor and of a resource: the key of quota."""
 
 
+def queue_order[Time: (str, float)](priority: int, since: Time, uid: str) -> tuple[int, Time, str]:
+    """Return the sort key in a ClusterQueue (pkg/cache/queue/cluster_queue.go): priority, then time, then UID."""
+    return -priority, since, uid
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """The quota of a queue or cohort for one resource in one flavor. A limit of None means no limit."""

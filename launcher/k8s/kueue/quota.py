@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from enum import IntEnum
 
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup
 
 _ZERO = Decimal()
 _NONE = Quota()
+
+
+class Fit(IntEnum):
+    """How well a request fits a queue, from best to worst."""
+
+    NOW = 0
+    WAITS = 1  # until others release quota
+    TOO_LARGE = 2  # more than the queue can ever get
+    NO_FLAVOR = 3  # no flavor of the queue matches the pods
+    NOT_COVERED = 4  # the queue has no quota for this resource
 
 
 class QuotaNode:
@@ -142,6 +153,12 @@ class QuotaNode:
             above = min(above, limit + (total - not_lent if own > 0 else total - used))
         return own + above if own > 0 else above
 
+    def fit(self, what: FlavorResource, amount: Decimal) -> Fit:
+        """Return whether the quota that is free now is enough for an amount, and if not, whether it can ever be."""
+        if amount > self.capacity(what):
+            return Fit.TOO_LARGE
+        return Fit.NOW if amount <= max(_ZERO, self.free(what)) else Fit.WAITS
+
     def borrows(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
         """Return whether the usage exceeds this node's quota, with `more` of it."""
         return self.usage.get(what, _ZERO) + more > (self._fixed.get(what) or self._fix(what))[0]
@@ -217,9 +234,7 @@ class Quotas:
 
     def family(self, queue: str) -> list[str]:
         """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
-        return [
-            below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below
-        ]
+        return [below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below]
 
     def keeps(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""

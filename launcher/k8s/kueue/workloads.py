@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from launcher.k8s import label_keys
-from launcher.k8s.kueue.queues import FlavorResource, LocalQueue, ResourceFlavor
+from launcher.k8s.kueue.queues import FlavorResource, LocalQueue, ResourceFlavor, queue_order
 from launcher.k8s.nodes import tolerations
 from launcher.k8s.objects import ApiObject, Condition, Object, quantity
 
@@ -137,7 +137,7 @@ class Workload(ApiObject):
         report this. In a ClusterQueue with admission fair sharing, the LocalQueue with less usage is first
         (`ClusterQueue.ordered_by_usage`).
         """
-        return (-self.priority, self.queued_at, self.uid)
+        return queue_order(self.priority, self.queued_at, self.uid)
 
     # --- requests and quota ---
 

@@ -13,7 +13,7 @@ from launcher.k8s.kueue.scheduler.fair_preemption import FairSharing
 from launcher.k8s.kueue.scheduler.flavors import Assignment, Mode, assign, height_that_fits
 from launcher.k8s.kueue.scheduler.pending import Pending
 from launcher.k8s.kueue.scheduler.preemption import Target
-from launcher.k8s.kueue.scheduler.shares import Share
+from launcher.k8s.kueue.scheduler.shares import Share, Shares
 from launcher.k8s.kueue.scheduler.state import Family, Usage, Workload
 
 _ZERO = Decimal()
@@ -103,18 +103,15 @@ class Scheduler:
             return
         left = {id(entry.workload.queue.node): entry for entry in entries}
         while left:
-            best = self._fairest(self.family.root, left)
+            best = self._fairest(self.sharing.shares, left)
             del left[id(best.workload.queue.node)]
             yield best
 
-    def _fairest(self, root: QuotaNode, left: dict[int, Entry]) -> Entry:
+    def _fairest(self, all_shares: Shares, left: dict[int, Entry]) -> Entry:
         """Return the winner of the tournament (pkg/scheduler/fair_sharing_iterator.go).
 
         At each cohort, the entry wins whose child of the cohort would have the lowest share with it.
         """
-        if root.parent is None and not root.children:
-            return next(iter(left.values()))
-        assert self.sharing is not None
         shares: dict[tuple[int, int], Share] = {}
         for key, entry in left.items():
             node = entry.workload.queue.node
@@ -122,12 +119,13 @@ class Scheduler:
                 node.add(what, amount)
             below = node
             for cohort in node.ancestors:
-                shares[id(cohort), key] = self.sharing.shares.share(below)
+                shares[id(cohort), key] = all_shares.share(below)
                 below = cohort
             for what, amount in entry.assignment.usage.items():
                 node.remove(what, amount)
-        won = self._tournament(root, left, shares)
-        assert won is not None
+        won = self._tournament(self.family.root, left, shares)
+        if won is None:
+            raise AssertionError("unreachable")
         return won
 
     def _tournament(

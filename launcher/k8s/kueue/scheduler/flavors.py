@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import IntEnum
 
 from launcher.k8s.kueue.queues import FlavorResource
-from launcher.k8s.kueue.quota import QuotaNode
+from launcher.k8s.kueue.quota import Fit, QuotaNode
 from launcher.k8s.kueue.scheduler.model import PodSetRequest
 from launcher.k8s.kueue.scheduler.state import NEVER, Policies, Queue, Usage, Workload
 
@@ -97,9 +97,7 @@ def _assign_pod_set(
         covered, candidates = group
         amounts = {name: amount for name, amount in pod_set.amounts.items() if name in covered}
         first = last.get(resource, -1) + 1
-        choice = _search(
-            workload, pod_set, amounts, candidates, first, made.usage, fair_sharing, unavailable, simulate
-        )
+        choice = _search(workload, pod_set, amounts, candidates, first, made.usage, fair_sharing, unavailable, simulate)
         if choice is None:
             return False
         for name, (mode, borrowing) in choice.modes.items():
@@ -162,9 +160,10 @@ def _fit(
 ) -> tuple[Mode, int]:
     """Return how the queue can give an amount, and the height of the cohort that it borrows from."""
     node = queue.node
-    if amount > node.capacity(what):
+    fit = node.fit(what, amount)
+    if fit is Fit.TOO_LARGE:
         return Mode.NO_FIT, 0
-    if amount <= max(_ZERO, node.free(what)):
+    if fit is Fit.NOW:
         return Mode.FIT, height_that_fits(node, what, amount)[0]
     policies = queue.policies
     while_borrowing = policies.borrow_and_preempt or (fair_sharing and policies.reclaim != NEVER)

@@ -1,4 +1,4 @@
-"""What the simulation of Kueue's scheduler takes and returns: plain values, without I/O.
+"""The input and the result of the simulation of Kueue's scheduler: plain values, without I/O.
 
 Times are seconds from the start of the simulation. Amounts are those of `launcher.k8s.objects.quantity`.
 """
@@ -42,10 +42,11 @@ class Holding:
 class Job:
     """A run, as Kueue's scheduler sees its Workload.
 
-    It is in the queue from `created` and needs `takes` seconds from its admission to its end. An eviction releases its
-    quota after `frees` seconds: one value for each eviction in their order, and the last value for all later ones.
-    After an eviction it starts from the beginning, or, if `checkpoint_every` is set, from the last multiple of these
-    seconds. `takes_before` has other times for its first admissions, in their order. `admission_delay` is the time that its admission checks take after the reservation of quota.
+    It is in the queue from `created` and needs `takes` seconds from its admission to its end; `takes_before` has other
+    times for its first admissions, in their order. `admission_delay` is the time that its admission checks take after
+    the reservation of quota. An eviction releases its quota after `frees` seconds: one value for each eviction in
+    their order, and the last value for all later ones. After an eviction it starts from the beginning, or, if
+    `checkpoint_every` is set, from the last multiple of these seconds.
     """
 
     name: str

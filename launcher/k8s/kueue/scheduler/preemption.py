@@ -53,11 +53,7 @@ def may_preempt(policy: str, workload: Workload, candidate: Workload) -> bool:
         return True
     if workload.priority > candidate.priority:
         return policy in (LOWER_PRIORITY, LOWER_OR_NEWER)
-    return (
-        policy == LOWER_OR_NEWER
-        and workload.priority == candidate.priority
-        and workload.created < candidate.created
-    )
+    return policy == LOWER_OR_NEWER and workload.priority == candidate.priority and workload.created < candidate.created
 
 
 def preemption_order(workload: Workload, preemptor: Workload) -> tuple[bool, bool, int, float, str]:
@@ -98,6 +94,7 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
             ordered += [each for each in group if each.workload.evicted is evicted]
     under_nominal = all(queue.node.used(what) < queue.node.total(what) for what in kinds)
     forbidden = not queue.policies.borrow_and_preempt
+    attempts: tuple[bool, ...]
     if not (above or others) or (forbidden and not under_nominal):
         attempts = (True,)
     elif forbidden and not above:
@@ -176,7 +173,7 @@ def within_quota(node: QuotaNode, kinds: frozenset[FlavorResource]) -> bool:
 def _valid(
     ordered: list[_Candidate], workload: Workload, kinds: frozenset[FlavorResource], borrowing: bool
 ) -> Iterator[_Candidate]:
-    """Yield the candidates that may go now. What was removed before them can make them invalid."""
+    """Yield the candidates that may go now: the candidates before them can make them invalid."""
     for candidate in ordered:
         if candidate.meets is not None:
             if borrowing and not candidate.borrowing:
@@ -213,7 +210,7 @@ def _in_cohort(
 ) -> tuple[list[_Candidate], list[_Candidate]]:
     """Return the candidates of other queues: those whose quota is nearer to this queue, and the others.
 
-    The first lose quota that belongs to a cohort of this queue and not to one of theirs, whatever their priority.
+    The first lose quota that belongs to a cohort of this queue and not to one of theirs, at any priority.
     """
     node, policies = workload.queue.node, workload.queue.policies
     above: list[_Candidate] = []

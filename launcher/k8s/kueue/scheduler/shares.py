@@ -32,7 +32,7 @@ class Share:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """What shares are compared by."""
+        """The key that shares are compared by."""
         if self.without_weight:
             return True, self.ratio
         return False, self.ratio / self.weight if self.ratio else 0.0

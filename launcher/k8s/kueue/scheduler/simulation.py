@@ -13,7 +13,7 @@ from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.scheduler.cycle import Scheduler
 from launcher.k8s.kueue.scheduler.fair_preemption import FairSharing
 from launcher.k8s.kueue.scheduler.flavors import Assignment
-from launcher.k8s.kueue.scheduler.model import Attempt, Event, Eviction, Flavors, Job, Outcome, Scenario
+from launcher.k8s.kueue.scheduler.model import Attempt, Event, Eviction, Flavors, Outcome, Scenario
 from launcher.k8s.kueue.scheduler.pending import Pending
 from launcher.k8s.kueue.scheduler.preemption import Target
 from launcher.k8s.kueue.scheduler.shares import Shares, weight_of
@@ -23,7 +23,7 @@ RETRY_AFTER = 1.0
 """The seconds from a release of quota until Kueue tries again what was set aside (inadmissible_workloads.go, 0.17)."""
 
 MOST_CYCLES = 10_000
-"""The cycles at one moment after which the simulation gives up: workloads that preempt each other for ever."""
+"""The cycles at one moment after which the simulation fails: its workloads preempt each other without end."""
 
 _ZERO = Decimal()
 _FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
@@ -82,9 +82,7 @@ class _Simulation:
             family = families.setdefault(id(node.root), Family(node.root))
             queue = family.queues[source.name] = self._queues[source.name] = Queue(source, node)
             self._families[source.name] = family
-            self._pending[source.name] = Pending(
-                strict=queue.strict, by_shape=settings.version >= _FIRST_WITH_HASHES
-            )
+            self._pending[source.name] = Pending(strict=queue.strict, by_shape=settings.version >= _FIRST_WITH_HASHES)
         nominal_rules = settings.version >= _FIRST_WITH_NOMINAL_RULES
         for family in families.values():
             sharing = None
@@ -237,7 +235,7 @@ class _Simulation:
         self._wait(workload)
 
     def _free(self, workload: Workload) -> None:
-        """Release quota. What was set aside is tried again soon; the heads that wait are tried at once."""
+        """Release quota. The heads that wait are tried at once, and the workloads that were set aside soon after."""
         family = self._families[workload.queue.name]
         family.free(workload)
         family.version += 1

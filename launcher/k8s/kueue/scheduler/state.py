@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
+from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource, queue_order
 from launcher.k8s.kueue.quota import QuotaNode
 from launcher.k8s.kueue.scheduler.model import Flavors, Job
 
@@ -24,7 +24,7 @@ _TRY_NEXT = "TryNextFlavor"
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What a ClusterQueue allows: preemption and the search for flavors. The defaults are those of Kueue's API."""
+    """The policies of a ClusterQueue for preemption and for the search for flavors. The defaults are those of Kueue's API."""
 
     within: str = NEVER
     reclaim: str = NEVER
@@ -55,9 +55,21 @@ class Workload:
     """A job in its queue, waiting or with quota. `usage` has the quota that it holds."""
 
     __slots__ = (
-        "admitted", "created", "evicted", "evictions", "flavors", "job", "kept", "last_tried", "memo", "priority", "queue",
-        "reserved", "shape", "usage",
-    )  # fmt: skip
+        "admitted",
+        "created",
+        "evicted",
+        "evictions",
+        "flavors",
+        "job",
+        "kept",
+        "last_tried",
+        "memo",
+        "priority",
+        "queue",
+        "reserved",
+        "shape",
+        "usage",
+    )
 
     def __init__(self, job: Job, queue: Queue) -> None:
         self.job = job
@@ -85,7 +97,7 @@ class Workload:
     @property
     def order(self) -> tuple[int, float, str]:
         """Its place in its queue: by priority, then by age. Kueue's last criterion is the UID, here it is the name."""
-        return (-self.priority, self.created, self.job.name)
+        return queue_order(self.priority, self.created, self.job.name)
 
     def holds(self, kinds: frozenset[FlavorResource]) -> bool:
         return not kinds.isdisjoint(self.usage)
