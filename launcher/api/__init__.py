@@ -51,7 +51,13 @@ from launcher.api.releases import (
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
-from launcher.api.simulations import simulate_cluster, simulate_scenarios, simulate_trace, simulation_page
+from launcher.api.simulations import (
+    record_trace,
+    simulate_cluster,
+    simulate_scenarios,
+    simulate_trace,
+    simulation_page,
+)
 from launcher.api.sweeps import (
     cancel_sweep,
     delete_sweep,
@@ -127,6 +133,7 @@ __all__ = [
     "preview",
     "preview_sweep",
     "profile",
+    "record_trace",
     "refuse_misfits",
     "render",
     "render_release",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from launcher.simulation.comparison import Comparison
     from launcher.simulation.live import Expectation, LiveAnswer
     from launcher.simulation.offline import Kueue
+    from launcher.simulation.record import RecordedTrace
 
 
 def simulate_scenarios(path: str | PathLike[str]) -> Iterator[dict[str, Any]]:
@@ -82,6 +83,24 @@ def simulate_cluster(
     if not (files or sets or changes):
         return answer
     return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)
+
+
+def record_trace(
+    seconds: float, *, target: Target = DEFAULT_TARGET, assume: float | None = None, anonymous: bool = False
+) -> RecordedTrace:
+    """Return a trace of the runs that a cluster has had in the last `seconds`, from its Workloads.
+
+    `rows` are the runs, as `simulate_trace` reads them from a file, and `notes` has what is left out. `assume` is the
+    time in seconds of a run that has not ended, if nothing is known about it (4 hours). With `anonymous`, runs, teams
+    and queues have numbers instead of names.
+    """
+    from launcher.simulation.cluster_state import read_cluster
+    from launcher.simulation.durations import DEFAULT_ASSUMPTION
+    from launcher.simulation.offline import Kueue
+    from launcher.simulation.record import record
+
+    assumed = DEFAULT_ASSUMPTION if assume is None else assume
+    return record(read_cluster(target, Kueue()), seconds, assumed=assumed, anonymous=anonymous)
 
 
 def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:

@@ -58,7 +58,7 @@ class ClusterState:
     """The state of a cluster at the time `now`.
 
     `queues` are the ClusterQueues with their status. `runs` are the RayJobs and JobSets that can be read, by uid, and
-    `statuses` those of the runs that run, by uid. `namespace` is the user's. `assumed` has a sentence for each assumption.
+    `statuses` those of the runs that run, by uid. `namespace` is the user's. `assumed` has sentences.
     """
 
     now: datetime

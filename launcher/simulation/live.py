@@ -33,7 +33,10 @@ _SOON = 2.5  # seconds before a start in which the quota that it needs was relea
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run of the cluster as a job. `mine`: it is in the user's namespace. `stopped` is the reason why it cannot start, or ""."""
+    """A run of the cluster as a job. `mine`: it is in the user's namespace.
+
+    `stopped` is the reason why it cannot start, or "".
+    """
 
     job: Job
     team: str
@@ -247,7 +250,7 @@ def _holder(workload: Workload, state: ClusterState, assumed: float) -> LiveRun:
                 for resource, amount in (entry.get("resourceUsage") or {}).items()
                 if resource in given
             },
-            _accepted(workload, str(entry["name"]), state.platform),
+            accepted_flavors(workload, str(entry["name"]), state.platform),
             str(entry["name"]),
         )
         for entry, given in zip(assignments, flavors, strict=True)
@@ -268,7 +271,7 @@ def _waiter(
     pod_sets = tuple(
         PodSetRequest(
             {resource: amount for resource, amount in pod_set.asks.items() if amount},
-            _accepted(workload, pod_set.name, state.platform),
+            accepted_flavors(workload, pod_set.name, state.platform),
             pod_set.name,
         )
         for pod_set in workload.pod_sets
@@ -313,7 +316,7 @@ def _run(
     return LiveRun(job, team or workload.namespace, workload.namespace, workload.owner, mine, False, duration)
 
 
-def _accepted(workload: Workload, pod_set: str, platform: Platform) -> frozenset[str] | None:
+def accepted_flavors(workload: Workload, pod_set: str, platform: Platform) -> frozenset[str] | None:
     """Return the flavors that the pods of a pod set match; None if its template is not known."""
     spec = next((each.spec for each in workload.pod_sets if each.name == pod_set), None)
     if not spec:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
@@ -213,3 +214,37 @@ def test_a_user_who_may_not_read_queues(control_plane: ControlPlane, tmp_path: P
     done = LauncherCli(nobody, "default", tmp_path)("simulate", "-n", "default")
     assert (done.code, done.out) == (1, "")
     assert "may not list clusterqueues of kueue.x-k8s.io" in done.err
+
+
+def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> None:
+    api = world.plane.api
+    add_workload(api, OURS, "ended", 8, held=4 * HOUR)
+    finished = {
+        "type": "Finished",
+        "status": "True",
+        "reason": "Succeeded",
+        "message": "",
+        "lastTransitionTime": ago(HOUR),
+    }
+    path = f"{WORKLOADS.format(OURS, 'ended')}/status"
+    conditions = api.get(WORKLOADS.format(OURS, "ended"))["status"]["conditions"]
+    api.merge(path, {"status": {"conditions": [*conditions, finished]}})
+    done = world.admin("simulate", "-n", OURS, "--record", "30d")
+    assert done.code == 0, done.err
+    assert "Note: Runs that were deleted with their Workload are not in the trace." in done.err
+    rows = {row["name"].split("/")[1]: row for row in yaml.safe_load(done.out) if row["name"].startswith(f"{OURS}/")}
+    assert set(rows) == {"runs", "waits", "too-large", "ended"}
+    assert (rows["ended"]["team"], rows["ended"]["chips"], rows["ended"]["lasts"]) == ("ours", 8, 3 * HOUR)
+    assert FLAVOR in rows["ended"]["flavors"]
+    assert rows["runs"]["lasts"] == pytest.approx(2 * HOUR, abs=60)
+    trace, values = tmp_path / "trace.yaml", tmp_path / "queues.yaml"
+    trace.write_text(yaml.safe_dump([{**row, "flavors": [FLAVOR]} for row in rows.values()]))
+    values.write_text(VALUES)
+    again = world.admin("simulate", "-f", str(values), "--trace", str(trace), "-o", "json")
+    assert (again.code, again.err) == (0, "")
+    assert len(again.json["before"]["runs"]) == 4
+    hidden = world.admin("simulate", "-n", OURS, "--record", "30d", "--anonymous", "-o", "json")
+    assert {row["name"] for row in hidden.json} == {f"run-{number}" for number in range(1, len(hidden.json) + 1)}
+    assert "ours" not in {row.get("team") for row in hidden.json}
+    assert OURS not in hidden.out.replace(FLAVOR, "")
+    api.delete(WORKLOADS.format(OURS, "ended"))

@@ -65,6 +65,15 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
     metavar="TIME",
     help="The time of a run of the cluster about which nothing is known (default: 4h).",
 )
+@click.option(
+    "--record",
+    type=Seconds(),
+    metavar="TIME",
+    help="Print a trace of the cluster's runs of this time, such as 30d, for --trace.",
+)
+@click.option(
+    "--anonymous", is_flag=True, help="With --record: numbers instead of the names of runs, teams and queues."
+)
 @click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
 @click.option("--force", is_flag=True, help="Overwrite the file of --html even if it is not a page of Slipway.")
 @click.option(
@@ -88,6 +97,8 @@ def command(
     kueue: str,
     fair_sharing: bool,
     assume: float | None,
+    record: float | None,
+    anonymous: bool,
     html: str | None,
     force: bool,
     form: str,
@@ -98,7 +109,7 @@ def command(
     Without --trace, print when the runs of the namespace that wait in a queue start, and when those that run end; with
     -f, also what would change in the queues of these values. With -f and --trace, the runs of the trace arrive in the
     queues of the values. With --set, --compare, --add, --outage or --without-team, the result is compared with that of
-    the change. Nothing is changed in a cluster.
+    the change. With --record, print a trace of the runs that the cluster has had. Nothing is changed in a cluster.
     """
     changes = Changes(add, outages, without)
     if html is not None:
@@ -117,6 +128,15 @@ def command(
         return
     if form == "jsonl":
         raise UsageError("-o jsonl is the output of --scenario; use -o json.")
+    if anonymous and record is None:
+        raise UsageError("--anonymous is used with --record.")
+    if record is not None:
+        if files or trace or sets or compared or changes or html:
+            raise UsageError("--record cannot be used with -f, --trace, changes or --html: it prints a trace.")
+        recorded = api.record_trace(record, target=target, assume=assume, anonymous=anonymous)
+        output.narrate(*(f"Note: {note}" for note in recorded.notes))
+        output.emit(list(recorded.rows), "yaml" if form == "text" else form, "")
+        return
     if trace is None:
         if compared:
             raise UsageError("--compare is used with --trace; for the runs of the cluster, use -f CHANGED-QUEUES.")
