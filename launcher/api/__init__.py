@@ -52,6 +52,7 @@ from launcher.api.releases import (
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
 from launcher.api.simulations import (
+    advise_queues,
     record_trace,
     simulate_cluster,
     simulate_scenarios,
@@ -80,6 +81,7 @@ __all__ = [
     "RunFilter",
     "WaitTimeout",
     "adopt_cluster",
+    "advise_queues",
     "backend_for",
     "backends",
     "build_image",

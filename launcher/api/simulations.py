@@ -5,7 +5,7 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
+    from launcher.simulation.advice import AdviceList
     from launcher.simulation.changes import Changes
     from launcher.simulation.comparison import Comparison
     from launcher.simulation.live import Expectation, LiveAnswer
@@ -111,3 +112,24 @@ def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Ex
     from launcher.simulation.page import page
 
     return page(comparison, title, expected)
+
+
+def advise_queues(
+    files: Sequence[str],
+    trace: str | PathLike[str],
+    goal: str,
+    within: Sequence[str],
+    *,
+    grow: bool = False,
+    kueue: Kueue | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> AdviceList:
+    """Return the three changes of the queues' values that improve a goal most for the runs of a trace. Requires Helm.
+
+    `goal` is wait:TEAM (the 95th wait), utilisation, utilisation:FLAVOR or lost (chip-hours lost to restarts). `within`
+    has the keys that may change and their values: KEY=2..8 or KEY=A,B. Without `grow`, the quota of each flavor may not
+    become larger in total. `progress` is called with the number of simulations so far.
+    """
+    from launcher.simulation.advice import Goal, advise
+
+    return advise(files, Path(trace), Goal.parse(goal), within, grow=grow, kueue=kueue, progress=progress)
