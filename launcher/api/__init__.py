@@ -53,6 +53,8 @@ from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell,
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
 from launcher.api.simulations import (
     advise_queues,
+    expected_start,
+    expected_start_of,
     record_trace,
     simulate_cluster,
     simulate_scenarios,
@@ -107,6 +109,8 @@ __all__ = [
     "doctor",
     "evaluate",
     "evaluations",
+    "expected_start",
+    "expected_start_of",
     "explain",
     "explain_model",
     "export",

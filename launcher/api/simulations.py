@@ -5,7 +5,7 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,3 +133,20 @@ def advise_queues(
     from launcher.simulation.advice import Goal, advise
 
     return advise(files, Path(trace), Goal.parse(goal), within, grow=grow, kueue=kueue, progress=progress)
+
+
+def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when a run that waits in its queue starts; None if it does not wait, or if the cluster hides too much."""
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_waiting_run(name, target)
+
+
+def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:
+    """Return when the run of an object (`preview(plan).waiting`) would start if it was submitted now.
+
+    None if the cluster may not be read for it.
+    """
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_new_run(obj, target)

@@ -144,10 +144,14 @@ class Submission:
 
 @dataclass(frozen=True)
 class Preview:
-    """The effect that a submit would have: the run config for the trainer, and one sentence."""
+    """The effect that a submit would have: the run config for the trainer, and one sentence.
+
+    `waiting` is the object of a new run that would wait in a queue of a cluster.
+    """
 
     config: Mapping[str, Any]
     message: str
+    waiting: Mapping[str, Any] | None = None
 
 
 def found_or_deleted(status: RunStatus | None, name: str) -> RunStatus:

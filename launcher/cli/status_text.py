@@ -10,9 +10,14 @@ from launcher.backends.base import RunStatus
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from launcher.simulation.live import Expectation
 
-def text(status: RunStatus) -> str:
-    """Return the fields of the status that are known, with rounded numbers and local times."""
+
+def text(status: RunStatus, starts: str = "") -> str:
+    """Return the fields of the status that are known, with rounded numbers and local times.
+
+    `starts` is the expected start of a run that waits.
+    """
     rows = [
         ("name", status.name),
         ("state", str(status.state)),
@@ -22,6 +27,7 @@ def text(status: RunStatus) -> str:
         ("namespace", status.namespace if status.in_cluster else ""),
         ("team", status.team),
         ("queue", f"{status.queue} #{status.position}" if status.position else status.queue),
+        ("starts", starts),
         ("priority", status.priority),
         ("slices", status.machines),
         ("step", _step(status)),
@@ -39,6 +45,15 @@ def text(status: RunStatus) -> str:
         ("folder", status.folder),
     ]
     return formatting.table([row for row in rows if row[1]])
+
+
+def would_start(expected: Expectation) -> str:
+    """Return when a new run would start as a sentence."""
+    starts = expected.starts
+    if starts is None or starts.at is None:
+        return f"Warning: By a simulation of the queue, it would never start: {expected.never}."
+    after = f", with the quota of {' and '.join(expected.waits_for)}" if expected.waits_for else ""
+    return f"By a simulation of the queue, it would start {starts.text}{after}."
 
 
 def _step(status: RunStatus) -> str:

@@ -99,17 +99,32 @@ def _lacks_priority(situation: Situation, priority: str) -> bool:
     return f"the {PRIORITY_CLASS.kind}s" not in situation.unseen and PRIORITY_CLASS.kind not in situation.absent
 
 
+def expected_workload(obj: Mapping[str, Any], *, created: str, priority: int = 0, uid: str = "") -> Workload:
+    """Return the Workload that Kueue would create for the object at a time (RFC 3339), for a job with this uid."""
+    return Workload(
+        {
+            "metadata": {
+                "name": objects.name(obj),
+                "namespace": objects.namespace(obj),
+                "creationTimestamp": created,
+                "labels": {label_keys.KUEUE_JOB_UID: uid},
+            },
+            "spec": {
+                "queueName": objects.label(obj, label_keys.KUEUE_QUEUE),
+                "priority": priority,
+                "podSets": list(_pod_sets(obj)),
+            },
+        }
+    )
+
+
 def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
     """Return the situation right after creation: suspended, with the Workload that Kueue would create."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     run = copy.deepcopy(dict(obj))
     run["metadata"]["creationTimestamp"] = now
     run["spec"]["suspend"] = True
-    workload = {
-        "metadata": {"name": objects.name(run), "namespace": objects.namespace(run), "creationTimestamp": now},
-        "spec": {"queueName": objects.label(run, label_keys.KUEUE_QUEUE), "podSets": list(_pod_sets(run))},
-    }
-    return Situation(RunObject.parse(run), cluster, expected_workload=Workload(workload))
+    return Situation(RunObject.parse(run), cluster, expected_workload=expected_workload(run, created=now))
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

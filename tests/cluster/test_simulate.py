@@ -6,6 +6,7 @@ Kueue is not available where the tests run, so the tests write the Workloads and
 from __future__ import annotations
 
 import datetime
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ import yaml
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.launching import LauncherCli, until
+from tests.cluster.fake_controllers import queued_workload
+from tests.cluster.launching import JOB_SETS, LauncherCli, until
 from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
 from tests.cluster.test_states import begun, log_of, step
@@ -248,3 +250,37 @@ def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> No
     assert "ours" not in {row.get("team") for row in hidden.json}
     assert OURS not in hidden.out.replace(FLAVOR, "")
     api.delete(WORKLOADS.format(OURS, "ended"))
+
+
+def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: Path) -> None:
+    """A new run waits for the run that holds the queue's quota, and behind the run that waits there already."""
+    alice = world.alice
+    plain = {"team": {"name": "ours", "namespace": OURS, "serviceAccount": "ours"}, "storage": {"bucket": "b-runs"}}
+    file = alice.values("job-set", "mine", slice={"count": 2}, worker={"cpu": "", "memory": ""}, **plain)
+    dry = world.admin("submit", "-f", file, "--dry-run", "-n", OURS)
+    assert dry.code == 0, dry.err
+    (line,) = [each for each in dry.err.splitlines() if each.startswith("By a simulation")]
+    # "runs" has an hour left at most, and "waits" needs the whole queue for 4 hours after it.
+    assert re.fullmatch(
+        r"By a simulation of the queue, it would start in about (5 h|4 h 5\d min) "
+        r"\(1 h \d+ min to (9 h|8 h 5\d min)\), with the quota of waits\.",
+        line,
+    ), line
+    done = world.admin("submit", "-f", file, "--detach", "-n", OURS)
+    assert done.code == 0, done.err
+    api = world.plane.api
+    run = api.get(JOB_SETS.format(OURS) + "/mine")
+    workload = queued_workload({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **run}, "multislice")
+    workload["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": run["metadata"]["uid"]}
+    pods = {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"google.com/tpu": 16}}}]}}
+    workload["spec"]["podSets"] = [{"name": "slice", "count": 1, "template": pods}]
+    created = api.create(workload)
+    try:
+        data = world.admin("status", "mine", "-n", OURS, "-o", "json").json
+        assert data["state"] == "queued"
+        assert data["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
+        text = world.admin("status", "mine", "-n", OURS).out
+        assert re.search(r"^starts +in about (5 h|4 h 5\d min) ", text, re.MULTILINE), text
+    finally:
+        api.delete(f"{WORKLOADS.format(OURS, created['metadata']['name'])}")
+        api.delete(JOB_SETS.format(OURS) + "/mine")

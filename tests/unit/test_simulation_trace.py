@@ -224,8 +224,10 @@ def test_what_is_not_simulated_is_listed_or_refused() -> None:
         "ClusterQueue q: spec.admissionChecksStrategy is admission checks, which is not simulated.",
         "ResourceFlavor v6e: topology-aware scheduling (racks) is not simulated; quota decides.",
     )
-    with pytest.raises(LauncherError, match=r"ClusterQueue q: spec.queueStrategy is not a known field"):
-        from_objects([queue("q", 16, queueStrategy="StrictFIFO")], TABLE, PRICES)
+    newer = from_objects([queue("q", 16, newField=1)], TABLE, PRICES)
+    assert newer.ignored == ("ClusterQueue q: spec.newField is not known, and is ignored.",)
+    with pytest.raises(LauncherError, match=r'ClusterQueue q: spec.queueingStrategy is "FIFO"; the values are'):
+        from_objects([queue("q", 16, queueingStrategy="FIFO")], TABLE, PRICES)
     up = [{"kind": "Cohort", "metadata": {"name": a}, "spec": {"parentName": b}} for a, b in ("xy", "yx")]
     with pytest.raises(LauncherError, match="The cohorts are a cycle: x -> y -> x"):
         from_objects(up, TABLE, PRICES)
@@ -287,6 +289,13 @@ def test_lost_work_counts_only_what_no_checkpoint_has() -> None:
     assert lost_seconds([attempt(0, 100, 0)]) == 100
     assert lost_seconds([attempt(0, 100, 90), attempt(200, 230, 120), attempt(300, 400, 220, evicted=False)]) == 10
     assert lost_seconds([]) == 0
+
+
+def test_an_admission_check_delays_the_start(tmp_path: Path) -> None:
+    text = "- {name: a, team: research, topology: 4x4, arrives: 60, lasts: 1h, admissionDelay: 10m}"
+    (a,) = simulated(tmp_path, text).runs
+    assert a.wait == pytest.approx(600, abs=2)
+    assert a.ends == pytest.approx(60 + 600 + 3600, abs=2)
 
 
 def test_quantiles_are_values_that_occur() -> None:

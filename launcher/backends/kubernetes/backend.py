@@ -158,7 +158,8 @@ class KubernetesBackend:
             self._accepted.add(shape)
             self._absent.add(plan.name)
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
-            return Preview(plan.config, text + warnings)
+            queued = objects.label(obj, label_keys.KUEUE_QUEUE)
+            return Preview(plan.config, text + warnings, obj if queued else None)
         resubmit.check_sweep(plan, found.sweep, where=self.cli_args)
         verdict = self._decide(found, obj, accept_changes, finish=False)
         if verdict is not None:

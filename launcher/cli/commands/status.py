@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import click
 
 from launcher import api
-from launcher.backends.base import RunStatus
+from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.serving import models as served_models
 from launcher.cli import colour, follow, output, status_text, sweep_verbs
@@ -20,6 +23,9 @@ from launcher.k8s.target import Target
 @format_option
 def command(name: str, watch: bool, target: Target, form: str) -> None:
     """Show the status of a run, a sweep, a served model or a long-lived Ray cluster.
+
+    A run that waits in a queue is shown with its expected start, if the cluster's queues can be read; launcher simulate
+    shows what this depends on.
 
     With --watch, a terminal shows a table that changes; without a terminal, a line is printed on each change. The
     status at the end goes to stdout.
@@ -53,4 +59,11 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
         return
     if watch and not found.state.ended:
         found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)
-    output.emit(found.as_json(), form, status_text.text(found), paint=colour.status)
+    starts = None
+    if found.in_cluster and found.queue and found.state in (State.QUEUED, State.PREEMPTED):
+        expected = api.expected_start(found.name, target=replace(target, namespace=found.namespace))
+        starts = expected.starts if expected is not None else None
+    data = found.as_json()
+    if starts is not None:
+        data["starts"] = starts.as_json(datetime.now(UTC))
+    output.emit(data, form, status_text.text(found, starts="" if starts is None else starts.text), paint=colour.status)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 
 from launcher import api
-from launcher.cli import follow, output
+from launcher.cli import follow, output, status_text
 from launcher.cli.options import format_option, name_option, submit_target_options, values_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.k8s.target import Target
@@ -81,6 +81,9 @@ def command(
             else backend.preview(plan, accept_changes=accept_changes)
         )
         output.narrate(preview.message)
+        expected = api.expected_start_of(preview.waiting, target=target) if preview.waiting else None
+        if expected is not None:
+            output.narrate(status_text.would_start(expected))
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
     backend = backend or api.backend_for(plan, target)

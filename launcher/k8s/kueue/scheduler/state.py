@@ -24,7 +24,7 @@ _TRY_NEXT = "TryNextFlavor"
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of a ClusterQueue for preemption and for the search for flavors. The defaults are those of Kueue's API."""
+    """The policies of a ClusterQueue for preemption and the search for flavors, with the defaults of Kueue's API."""
 
     within: str = NEVER
     reclaim: str = NEVER
