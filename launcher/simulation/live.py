@@ -304,8 +304,9 @@ def _run(
     mine = workload.namespace == state.namespace
     local = state.local_queues.get((workload.namespace, workload.local_queue))
     team = (obj.team if obj is not None else "") or (local.label("slipway.dev/team") if local else "")
+    name = obj.name if obj is not None else workload.owner
     job = Job(
-        name=workload.owner if mine else f"{workload.namespace}/{workload.owner}",
+        name=name if mine else f"{workload.namespace}/{name}",
         queue=queue,
         pod_sets=pod_sets,
         priority=workload.priority,
@@ -313,7 +314,7 @@ def _run(
         takes=duration.seconds,
         checkpoint_every=durations.checkpoint_seconds(config, durations.step_seconds(status, config)),
     )
-    return LiveRun(job, team or workload.namespace, workload.namespace, workload.owner, mine, False, duration)
+    return LiveRun(job, team or workload.namespace, workload.namespace, name, mine, False, duration)
 
 
 def accepted_flavors(workload: Workload, pod_set: str, platform: Platform) -> frozenset[str] | None:
