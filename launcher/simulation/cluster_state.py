@@ -1,6 +1,6 @@
 """Read what a simulation needs from a cluster: queues, Workloads, runs, and Kueue's configuration.
 
-What RBAC hides is not an error, except the queues: `unseen` says what is assumed instead.
+Objects that RBAC hides are not an error, except the queues; `assumed` lists the assumptions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClusterState:
     """The state of a cluster at the time `now`.
 
     `queues` are the ClusterQueues with their status. `runs` are the RayJobs and JobSets that can be read, by uid, and
-    `statuses` those of the runs that run, by uid. `namespace` is the user's. `unseen` and `assumed` have sentences.
+    `statuses` those of the runs that run, by uid. `namespace` is the user's. `assumed` has sentences.
     """
 
     now: datetime

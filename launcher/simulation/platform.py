@@ -165,15 +165,21 @@ def with_slices(platform: Platform, slices: Mapping[str, accelerators.Slice]) ->
 
 
 def _simulated(obj: Object, findings: Any, ignored: list[str]) -> Object:
-    """Return an object without the fields that are not simulated, and note each of them in `ignored`."""
+    """Return an object without the fields that are not simulated, and note each of them in `ignored`.
+
+    Raises LauncherError for a value that is not valid.
+    """
     found = findings(obj.get("spec") or {})
     spec = dict(obj.get("spec") or {})
     title = f"{obj['kind']} {obj['metadata']['name']}"
     for each in found:
-        if not each.not_simulated:
-            raise LauncherError(f"{title}: {each.path} {each.clause}{'' if each.clause.endswith('?') else '.'}")
-        ignored.append(f"{title}: {each.path} {each.clause}.")
-        spec.pop(each.path.removeprefix("spec."), None)
+        if each.unknown:  # a newer Kueue has more fields
+            ignored.append(f"{title}: {each.path} is not known, and is ignored.")
+        elif each.not_simulated:
+            ignored.append(f"{title}: {each.path} {each.clause}.")
+            spec.pop(each.path.removeprefix("spec."), None)
+        else:
+            raise LauncherError(f"{title}: {each.path} {each.clause}.")
     return {**{key: value for key, value in obj.items() if key != "status"}, "spec": spec}
 
 
