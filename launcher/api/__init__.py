@@ -52,8 +52,10 @@ from launcher.api.releases import (
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
 from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, plan_serving, run_or_model
 from launcher.api.simulations import (
+    advise_queues,
     expected_start,
     expected_start_of,
+    record_trace,
     simulate_cluster,
     simulate_scenarios,
     simulate_trace,
@@ -81,6 +83,7 @@ __all__ = [
     "RunFilter",
     "WaitTimeout",
     "adopt_cluster",
+    "advise_queues",
     "backend_for",
     "backends",
     "build_image",
@@ -138,6 +141,7 @@ __all__ = [
     "preview",
     "preview_sweep",
     "profile",
+    "record_trace",
     "refuse_misfits",
     "render",
     "render_release",

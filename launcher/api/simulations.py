@@ -5,7 +5,7 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
+    from launcher.simulation.advice import AdviceList
     from launcher.simulation.changes import Changes
     from launcher.simulation.comparison import Comparison
     from launcher.simulation.live import Expectation, LiveAnswer
     from launcher.simulation.offline import Kueue
+    from launcher.simulation.record import RecordedTrace
 
 
 def simulate_scenarios(path: str | PathLike[str]) -> Iterator[dict[str, Any]]:
@@ -67,8 +69,8 @@ def simulate_cluster(
     """Return when the runs of the namespace that wait in a queue start, and when those that run end.
 
     `assume` is the time of a run in seconds if nothing is known about it (4 hours). With `files`, `sets` or `changes`,
-    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces what
-    the cluster's own configuration of Kueue says.
+    the result also has a simulation in the queues of these values, or with these changes. `kueue` replaces the
+    cluster's own configuration of Kueue.
     """
     from launcher.simulation import live
     from launcher.simulation.changes import Changes
@@ -84,6 +86,24 @@ def simulate_cluster(
     return live.with_change(state, answer, changes or Changes(), files=files, sets=sets, assumed=assumed)
 
 
+def record_trace(
+    seconds: float, *, target: Target = DEFAULT_TARGET, assume: float | None = None, anonymous: bool = False
+) -> RecordedTrace:
+    """Return a trace of the runs that a cluster has had in the last `seconds`, from its Workloads.
+
+    `rows` are the runs, as `simulate_trace` reads them from a file, and `notes` has what is left out. `assume` is the
+    time in seconds of a run that has not ended, if nothing is known about it (4 hours). With `anonymous`, runs, teams
+    and queues have numbers instead of names.
+    """
+    from launcher.simulation.cluster_state import read_cluster
+    from launcher.simulation.durations import DEFAULT_ASSUMPTION
+    from launcher.simulation.offline import Kueue
+    from launcher.simulation.record import record
+
+    assumed = DEFAULT_ASSUMPTION if assume is None else assume
+    return record(read_cluster(target, Kueue()), seconds, assumed=assumed, anonymous=anonymous)
+
+
 def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:
     """Return a simulation as an HTML page: its figures, slices by flavor, and the runs that wait over time.
 
@@ -92,6 +112,27 @@ def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Ex
     from launcher.simulation.page import page
 
     return page(comparison, title, expected)
+
+
+def advise_queues(
+    files: Sequence[str],
+    trace: str | PathLike[str],
+    goal: str,
+    within: Sequence[str],
+    *,
+    grow: bool = False,
+    kueue: Kueue | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> AdviceList:
+    """Return the three changes of the queues' values that improve a goal most for the runs of a trace. Requires Helm.
+
+    `goal` is wait:TEAM (the 95th wait), utilisation, utilisation:FLAVOR or lost (chip-hours lost to restarts). `within`
+    has the keys that may change and their values: KEY=2..8 or KEY=A,B. Without `grow`, the quota of each flavor may not
+    become larger in total. `progress` is called with the number of simulations so far.
+    """
+    from launcher.simulation.advice import Goal, advise
+
+    return advise(files, Path(trace), Goal.parse(goal), within, grow=grow, kueue=kueue, progress=progress)
 
 
 def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation | None:

@@ -249,7 +249,7 @@ PENDING: Shape = {"metadata!": _META, "priority": number, "positionInClusterQueu
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "RayJob": {
         "metadata!": _CREATED,
-        "spec!": {"suspend": flag, "rayClusterSpec": _ray_spec(_LISTED_TEMPLATE)},
+        "spec!": {"suspend": flag, "activeDeadlineSeconds": number, "rayClusterSpec": _ray_spec(_LISTED_TEMPLATE)},
         "status": {
             "jobDeploymentStatus": text,
             "jobStatus": text,
@@ -269,7 +269,13 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "replicatedJobs": [
                 {
                     "replicas": number,
-                    "template!": {"spec!": {"parallelism": number, "template!": _LISTED_TEMPLATE}},
+                    "template!": {
+                        "spec!": {
+                            "parallelism": number,
+                            "activeDeadlineSeconds": number,
+                            "template!": _LISTED_TEMPLATE,
+                        }
+                    },
                 }
             ],
         },
@@ -308,6 +314,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "queueName": text,
             "priorityClassName": text,
             "priorityClassRef": {"name": text},
+            "maximumExecutionTimeSeconds": number,
             "podSets": [{"name!": text, "count": number, "template": _TEMPLATE}],
         },
         "status": {
@@ -320,6 +327,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "reclaimablePods": [{"name!": text, "count!": number}],
             "requeueState": {"count": number, "requeueAt": moment},
             "resourceRequests": [{"name!": text, "resources": _AMOUNTS}],
+            "accumulatedPastExecutionTimeSeconds": number,
             "schedulingStats": {"evictions": [{"reason": text, "count": number}]},
         },
     },

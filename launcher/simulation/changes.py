@@ -17,7 +17,7 @@ from launcher.simulation.trace import TraceRun, read_run
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs after a change, apart from the queues. Each is the text of an option."""
+    """The differences of a change, apart from those of the queues. Each is the text of an option."""
 
     add: Sequence[str] = ()
     outages: Sequence[str] = ()

@@ -1,6 +1,6 @@
 """Read what a simulation needs from a cluster: queues, Workloads, runs, and Kueue's configuration.
 
-What RBAC hides is not an error, except the queues: `unseen` says what is assumed instead.
+Objects that RBAC hides are not an error, except the queues; `assumed` lists the assumptions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from launcher.config.values.reader import read_text
 from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.kueue_config import config_map_name
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.client import (
     CLUSTER_QUEUE,
     COHORT,
@@ -58,7 +59,7 @@ class ClusterState:
     """The state of a cluster at the time `now`.
 
     `queues` are the ClusterQueues with their status. `runs` are the RayJobs and JobSets that can be read, by uid, and
-    `statuses` those of the runs that run, by uid. `namespace` is the user's. `unseen` and `assumed` have sentences.
+    `statuses` those of the runs that run, by uid. `namespace` is the user's. `assumed` has sentences.
     """
 
     now: datetime
@@ -155,7 +156,7 @@ def _statuses(
 
 def job_uid(workload: Workload) -> str:
     """Return the uid of the object that a Workload belongs to, or ""."""
-    return workload.label("kueue.x-k8s.io/job-uid")
+    return workload.label(label_keys.KUEUE_JOB_UID)
 
 
 def _kueue(cluster: Cluster, given: Kueue, assumed: list[str]) -> Kueue:

@@ -20,7 +20,7 @@ LEAST = 60.0
 
 
 class Source(StrEnum):
-    """Where a duration comes from."""
+    """The source of a duration."""
 
     MEASURED = "measured"
     FORECAST = "forecast"
@@ -42,7 +42,7 @@ BANDS: Mapping[Source, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """The seconds that a run still takes, and where they come from. `text` says so, as a clause."""
+    """The seconds that a run still takes, and their source. `text` describes it, as a clause."""
 
     seconds: float
     source: Source

@@ -22,8 +22,11 @@ def platform(files: Sequence[str], sets: Sequence[str] = ()) -> Platform:
 
     Raises CheckFailed if the values are not valid, with file and line, and LauncherError if they have no queue.
     """
-    absolute = resolve_changes(files, sets)
-    user, effective = release_values.load(CHART, files, absolute)
+    return platform_of(*release_values.load(CHART, files, resolve_changes(files, sets)))
+
+
+def platform_of(user: Values, effective: Values) -> Platform:
+    """Return the queues of loaded values. Raises CheckFailed if the chart rejects them."""
     rendered = offline.render_values(CHART, None, user, effective)
     common = effective.tree["common"]
     found = from_objects(rendered.data, common["accelerators"], common.get("prices") or {})

@@ -41,6 +41,7 @@ def _job(run: TraceRun, platform: Platform) -> Job:
         created=run.arrives,
         takes=run.lasts,
         checkpoint_every=run.checkpoint_every,
+        admission_delay=run.admission_delay,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher import formatting
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
 from launcher.k8s.kueue.scheduler.model import Holding, Job, PodSetRequest
 from launcher.k8s.kueue.workloads import Workload, mismatch
@@ -33,7 +34,10 @@ _SOON = 2.5  # seconds before a start in which the quota that it needs was relea
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run of the cluster as a job. `mine`: it is in the user's namespace. `stopped` says why it cannot start."""
+    """A run of the cluster as a job. `mine`: it is in the user's namespace.
+
+    `stopped` is the reason why it cannot start, or "".
+    """
 
     job: Job
     team: str
@@ -74,7 +78,7 @@ class Expectation:
     """What is expected of a run. A run that waits has `starts`; every run has `ends`, and how long it takes.
 
     `waits_for` has the runs whose quota it needs, `preempts` those that it will preempt, and `preempted_by` those that
-    will preempt it. `never` says why it does not start, or "".
+    will preempt it. `never` is the reason why it does not start, or "".
     """
 
     run: LiveRun
@@ -247,7 +251,7 @@ def _holder(workload: Workload, state: ClusterState, assumed: float) -> LiveRun:
                 for resource, amount in (entry.get("resourceUsage") or {}).items()
                 if resource in given
             },
-            _accepted(workload, str(entry["name"]), state.platform),
+            accepted_flavors(workload, str(entry["name"]), state.platform),
             str(entry["name"]),
         )
         for entry, given in zip(assignments, flavors, strict=True)
@@ -268,7 +272,7 @@ def _waiter(
     pod_sets = tuple(
         PodSetRequest(
             {resource: amount for resource, amount in pod_set.asks.items() if amount},
-            _accepted(workload, pod_set.name, state.platform),
+            accepted_flavors(workload, pod_set.name, state.platform),
             pod_set.name,
         )
         for pod_set in workload.pod_sets
@@ -300,9 +304,10 @@ def _run(
     )
     mine = workload.namespace == state.namespace
     local = state.local_queues.get((workload.namespace, workload.local_queue))
-    team = (obj.team if obj is not None else "") or (local.label("slipway.dev/team") if local else "")
+    team = (obj.team if obj is not None else "") or (local.label(label_keys.TEAM) if local else "")
+    name = obj.name if obj is not None else workload.owner
     job = Job(
-        name=workload.owner if mine else f"{workload.namespace}/{workload.owner}",
+        name=name if mine else f"{workload.namespace}/{name}",
         queue=queue,
         pod_sets=pod_sets,
         priority=workload.priority,
@@ -310,10 +315,10 @@ def _run(
         takes=duration.seconds,
         checkpoint_every=durations.checkpoint_seconds(config, durations.step_seconds(status, config)),
     )
-    return LiveRun(job, team or workload.namespace, workload.namespace, workload.owner, mine, False, duration)
+    return LiveRun(job, team or workload.namespace, workload.namespace, name, mine, False, duration)
 
 
-def _accepted(workload: Workload, pod_set: str, platform: Platform) -> frozenset[str] | None:
+def accepted_flavors(workload: Workload, pod_set: str, platform: Platform) -> frozenset[str] | None:
     """Return the flavors that the pods of a pod set match; None if its template is not known."""
     spec = next((each.spec for each in workload.pod_sets if each.name == pod_set), None)
     if not spec:

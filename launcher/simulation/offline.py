@@ -21,7 +21,7 @@ from launcher.simulation.trace import TraceRun, read_trace
 
 @dataclass(frozen=True, slots=True)
 class Kueue:
-    """What the queues' objects do not have: Kueue's version, such as "0.19", and whether fair sharing is on."""
+    """The part of Kueue's configuration that no object has: its version ("0.19"), and whether fair sharing is on."""
 
     version: str = ""
     fair_sharing: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
 from launcher.k8s.objects import Object
 from launcher.simulation import specs
@@ -121,7 +122,7 @@ def from_objects(objects: Iterable[Object], table: Mapping[str, Any], prices: Ma
     teams = {
         name: Team(name, queue.cluster_queue)
         for queue in local
-        for name in [queue.label("slipway.dev/team") or queue.namespace]
+        for name in [queue.label(label_keys.TEAM) or queue.namespace]
         if queue.cluster_queue in known
     }
     classes = [PriorityClass(obj) for obj in by_kind.get("WorkloadPriorityClass", ())]
@@ -165,15 +166,21 @@ def with_slices(platform: Platform, slices: Mapping[str, accelerators.Slice]) ->
 
 
 def _simulated(obj: Object, findings: Any, ignored: list[str]) -> Object:
-    """Return an object without the fields that are not simulated, and note each of them in `ignored`."""
+    """Return an object without the fields that are not simulated, and note each of them in `ignored`.
+
+    Raises LauncherError for a value that is not valid.
+    """
     found = findings(obj.get("spec") or {})
     spec = dict(obj.get("spec") or {})
     title = f"{obj['kind']} {obj['metadata']['name']}"
     for each in found:
-        if not each.not_simulated:
-            raise LauncherError(f"{title}: {each.path} {each.clause}{'' if each.clause.endswith('?') else '.'}")
-        ignored.append(f"{title}: {each.path} {each.clause}.")
-        spec.pop(each.path.removeprefix("spec."), None)
+        if each.unknown:  # a newer Kueue has more fields
+            ignored.append(f"{title}: {each.path} is not known, and is ignored.")
+        elif each.not_simulated:
+            ignored.append(f"{title}: {each.path} {each.clause}.")
+            spec.pop(each.path.removeprefix("spec."), None)
+        else:
+            raise LauncherError(f"{title}: {each.path} {each.clause}.")
     return {**{key: value for key, value in obj.items() if key != "status"}, "spec": spec}
 
 

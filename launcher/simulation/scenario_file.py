@@ -45,7 +45,7 @@ class InvalidScenario(LauncherError):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioLine:
-    """A scenario of a file: its id, the scenario, and its line as it was read."""
+    """A scenario of a file: its id, the scenario, and its line."""
 
     id: str
     scenario: Scenario

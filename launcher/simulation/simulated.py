@@ -23,7 +23,7 @@ LONG_WAIT = 0.95
 class RunResult:
     """What happens to a run. Times are seconds from the start; None if it does not start or end.
 
-    `starts` is its first admission. `never` says why it does not end, or "".
+    `starts` is its first admission. `never` is the reason why it does not end, or "".
     """
 
     name: str

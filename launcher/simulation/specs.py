@@ -17,11 +17,12 @@ _Check = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A field of an object that is not valid, or that is not simulated: its path, and a clause about it."""
+    """A field of an object that is not valid, not known, or not simulated: its path, and a clause about it."""
 
     path: str
     clause: str
     not_simulated: bool = False
+    unknown: bool = False
 
 
 class InvalidSpec(LauncherError):
@@ -135,7 +136,8 @@ def _map(value: Any, fields: Mapping[str, Any], path: str) -> Iterator[Finding]:
         here = f"{path}.{key}"
         if key not in fields:
             near = closest(str(key), fields)
-            yield Finding(here, "is not a known field" + (f'; did you mean "{near[0]}"?' if near else ""))
+            clause = "is not a known field" + (f'; did you mean "{near[0]}"?' if near else "")
+            yield Finding(here, clause, unknown=True)
         else:
             yield from _field(below, fields[key], here)
 

@@ -35,6 +35,7 @@ KEYS = (
     "arrives",
     "lasts",
     "checkpointEvery",
+    "admissionDelay",
 )
 """The keys of a run in a trace."""
 
@@ -52,7 +53,8 @@ class TraceRun:
     """A run of a trace. `arrives` is in seconds from the start of the trace; `lasts` is its time with quota.
 
     Either `slices` of an accelerator and a topology, or `chips`. `provisioning` has the kinds of machines that it
-    accepts, and `flavors`, if it is not empty, the only flavors. `place` is the file and line.
+    accepts, and `flavors`, if it is not empty, the only flavors. `admission_delay` is the time from the reservation of
+    its quota to its start. `place` is the file and line.
     """
 
     name: str
@@ -69,6 +71,7 @@ class TraceRun:
     arrives: float
     lasts: float
     checkpoint_every: float | None
+    admission_delay: float
     place: str
 
 
@@ -253,6 +256,7 @@ def _run(row: _Row, number: int, arrives: float) -> TraceRun:
         arrives=arrives,
         lasts=_seconds(row, "lasts"),
         checkpoint_every=every,
+        admission_delay=0.0 if values.get("admissionDelay") is None else _seconds(row, "admissionDelay"),
         place=row.place,
     )
 

@@ -32,7 +32,7 @@ def test_slices_and_waiting_runs_are_drawn(
     assert titles == ["v6e before", "v6e after", "Waiting runs before", "Waiting runs after"]
     product, research = map(rgb, ("#0072b2", "#c44e00") if scheme == "light" else ("#56b4e9", "#ff9448"))
     inks = seen.js(INKS)
-    assert all(product in found for found in inks.values())  # its run c waits for ever
+    assert all(product in found for found in inks.values())  # its run c never starts
     assert research in inks["chart-gantt-0-0"]
     assert research in inks["chart-gantt-0-1"]
     hidden = (

@@ -112,6 +112,31 @@ def test_other_values_a_run_more_an_outage_and_a_team_less(launcher: Launcher, s
     assert figure(alone, "product", "runs")["after"] is None
 
 
+def test_advice_is_an_overlay_and_what_it_costs_the_others(simulate: Callable[..., Result]) -> None:
+    within = "clusterQueues.product.preemption.reclaimWithinCohort=Never,Any"
+    result = simulate("--advise", "lost", "--within", within)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("The work lost to restarts is 64.0 chip-hours. The best changes (tried: 2):\n")
+    assert "      reclaimWithinCohort: Never\n" in result.out
+    (advice,) = simulate("--advise", "lost", "--within", within, "-o", "json").json["advice"]
+    assert advice["goal"] == 0
+    (wait,) = [row for row in advice["comparison"] if (row["about"], row["figure"]) == ("product", "95th wait")]
+    assert wait["difference"] == pytest.approx(3 * 3600, abs=60)
+
+
+def test_a_page_is_written_and_no_other_file_is_overwritten(
+    launcher: Launcher, simulate: Callable[..., Result]
+) -> None:
+    result = simulate("--html", "page.html")
+    assert (result.code, result.err) == (0, "Wrote page.html.\n")
+    assert "<title>runs.csv in queues.yaml · Slipway simulation</title>" in (launcher.folder / "page.html").read_text()
+    assert simulate("--html", "page.html").code == 0
+    launcher.write("mine.html", "mine")
+    result = simulate("--html", "mine.html")
+    assert result.code == 1
+    assert "mine.html already exists and is not a Slipway report." in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -123,6 +148,11 @@ def test_other_values_a_run_more_an_outage_and_a_team_less(launcher: Launcher, s
         (["--without-team", "reserch"], 2, "did you mean research?"),
         (["--add", "{name: a, team: product, topology: 4x4, lasts: 1}"], 2, '--add 1: another run has the name "a".'),
         (["--kueue", "0.9"], 2, "Kueue 0.9 is not simulated; the versions are 0.16, 0.17, 0.18, 0.19."),
+        (["--advise", "lost"], 2, "--advise needs the values that may change: --within KEY=VALUES."),
+        (["--within", "a.b=1"], 2, "--within and --grow are used with --advise GOAL."),
+        (["--anonymous"], 2, "--anonymous is used with --record."),
+        (["--record", "30d"], 2, "--record cannot be used with -f"),
+        (["--assume", "2h"], 2, "--assume is for the runs of a cluster"),
         (["-o", "jsonl"], 2, "-o jsonl is the output of --scenario"),
         (["--scenario", "x"], 2, "--scenario cannot be used with -f"),
     ],

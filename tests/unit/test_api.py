@@ -24,6 +24,7 @@ NAMES = {
     "cluster": "plan_cluster",
     "import": "import_weights",
     "eval": "evaluate",
+    "simulate": "simulate_cluster",
 }
 # Verbs that exist only on the command line.
 NOT_IN_PYTHON = {"attach", "completion"}

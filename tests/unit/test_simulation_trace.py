@@ -224,8 +224,10 @@ def test_what_is_not_simulated_is_listed_or_refused() -> None:
         "ClusterQueue q: spec.admissionChecksStrategy is admission checks, which is not simulated.",
         "ResourceFlavor v6e: topology-aware scheduling (racks) is not simulated; quota decides.",
     )
-    with pytest.raises(LauncherError, match=r"ClusterQueue q: spec.queueStrategy is not a known field"):
-        from_objects([queue("q", 16, queueStrategy="StrictFIFO")], TABLE, PRICES)
+    newer = from_objects([queue("q", 16, newField=1)], TABLE, PRICES)
+    assert newer.ignored == ("ClusterQueue q: spec.newField is not known, and is ignored.",)
+    with pytest.raises(LauncherError, match=r'ClusterQueue q: spec.queueingStrategy is "FIFO"; the values are'):
+        from_objects([queue("q", 16, queueingStrategy="FIFO")], TABLE, PRICES)
     up = [{"kind": "Cohort", "metadata": {"name": a}, "spec": {"parentName": b}} for a, b in ("xy", "yx")]
     with pytest.raises(LauncherError, match="The cohorts are a cycle: x -> y -> x"):
         from_objects(up, TABLE, PRICES)
@@ -289,6 +291,13 @@ def test_lost_work_counts_only_what_no_checkpoint_has() -> None:
     assert lost_seconds([]) == 0
 
 
+def test_an_admission_check_delays_the_start(tmp_path: Path) -> None:
+    text = "- {name: a, team: research, topology: 4x4, arrives: 60, lasts: 1h, admissionDelay: 10m}"
+    (a,) = simulated(tmp_path, text).runs
+    assert a.wait == pytest.approx(600, abs=2)
+    assert a.ends == pytest.approx(60 + 600 + 3600, abs=2)
+
+
 def test_quantiles_are_values_that_occur() -> None:
     assert quantile([], 0.5) is None
     assert quantile([7], 0.95) == 7
@@ -308,7 +317,7 @@ def test_an_outage_evicts_and_its_time_is_not_capacity(tmp_path: Path) -> None:
     assert figures(result).flavors["v6e"].utilisation == pytest.approx(3 * 64 / (3 * 128), rel=0.01)
 
 
-def test_an_outage_without_an_end_stops_its_runs_for_ever(tmp_path: Path) -> None:
+def test_an_outage_without_an_end_stops_its_runs_indefinitely(tmp_path: Path) -> None:
     on = platform(queue("research", 64, "v6e", "spot"))
     text = (
         "- {name: a, team: research, topology: 4x4, arrives: 0, lasts: 2h}\n"

@@ -10,7 +10,7 @@ from launcher.cli.options import Seconds, target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.report import output as report_file
-from launcher.simulation import comparison, live
+from launcher.simulation import advice, comparison, live
 from launcher.simulation.changes import Changes
 from launcher.simulation.offline import Kueue
 
@@ -65,6 +65,27 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
     metavar="TIME",
     help="The time of a run of the cluster about which nothing is known (default: 4h).",
 )
+@click.option(
+    "--advise",
+    metavar="GOAL",
+    help="Print the three changes that improve a goal most: wait:TEAM, utilisation[:FLAVOR] or lost.",
+)
+@click.option(
+    "--within",
+    multiple=True,
+    metavar="KEY=VALUES",
+    help="With --advise: a value that may change, and its values, KEY=2..8 or KEY=A,B; may be repeated.",
+)
+@click.option("--grow", is_flag=True, help="With --advise: the quota of a flavor may become larger in total.")
+@click.option(
+    "--record",
+    type=Seconds(),
+    metavar="TIME",
+    help="Print a trace of the cluster's runs of this time, such as 30d, for --trace.",
+)
+@click.option(
+    "--anonymous", is_flag=True, help="With --record: numbers instead of the names of runs, teams and queues."
+)
 @click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
 @click.option("--force", is_flag=True, help="Overwrite the file of --html even if it is not a page of Slipway.")
 @click.option(
@@ -88,6 +109,11 @@ def command(
     kueue: str,
     fair_sharing: bool,
     assume: float | None,
+    advise: str | None,
+    within: tuple[str, ...],
+    grow: bool,
+    record: float | None,
+    anonymous: bool,
     html: str | None,
     force: bool,
     form: str,
@@ -96,9 +122,10 @@ def command(
     """Simulate when runs start, and what a change of the queues would do.
 
     Without --trace, print when the runs of the namespace that wait in a queue start, and when those that run end; with
-    -f, also what would change in the queues of these values. With -f and --trace, the runs of the trace arrive in the
-    queues of the values. With --set, --compare, --add, --outage or --without-team, the result is compared with that of
-    the change. Nothing is changed in a cluster.
+    -f, also the effect of the queues of these values. With -f and --trace, the runs of the trace arrive in the queues
+    of the values. With --set, --compare, --add, --outage or --without-team, the result is compared with that of the
+    change. With --advise, changes within the bounds of --within are tried. With --record, print a trace of the runs
+    that the cluster has had. Nothing is changed in a cluster.
     """
     changes = Changes(add, outages, without)
     if html is not None:
@@ -117,6 +144,19 @@ def command(
         return
     if form == "jsonl":
         raise UsageError("-o jsonl is the output of --scenario; use -o json.")
+    if (within or grow) and advise is None:
+        raise UsageError("--within and --grow are used with --advise GOAL.")
+    if advise is not None and (trace is None or not files):
+        raise UsageError("--advise needs queues and runs: -f FILE and --trace FILE.")
+    if anonymous and record is None:
+        raise UsageError("--anonymous is used with --record.")
+    if record is not None:
+        if files or trace or sets or compared or changes or html:
+            raise UsageError("--record cannot be used with -f, --trace, changes or --html: it prints a trace.")
+        recorded = api.record_trace(record, target=target, assume=assume, anonymous=anonymous)
+        output.narrate(*(f"Note: {note}" for note in recorded.notes))
+        output.emit(list(recorded.rows), "yaml" if form == "text" else form, "")
+        return
     if trace is None:
         if compared:
             raise UsageError("--compare is used with --trace; for the runs of the cluster, use -f CHANGED-QUEUES.")
@@ -142,12 +182,30 @@ def command(
         raise UsageError("--assume is for the runs of a cluster; the runs of a trace have their times.")
     if not files:
         raise UsageError("No values of queues are given: use -f FILE.", "Presets: launcher presets queues")
+    if advise is not None:
+        if sets or compared or changes or html is not None:
+            raise UsageError("--advise cannot be used with another change or with --html; put the changes into a file.")
+        if not within:
+            raise UsageError(
+                "--advise needs the values that may change: --within KEY=VALUES.",
+                "For example: --within clusterQueues.research.quota.v6e-4x4.slices=2..8",
+            )
+        advice_list = api.advise_queues(
+            files, trace, advise, within, grow=grow, kueue=Kueue(kueue, fair_sharing), progress=_progress
+        )
+        output.emit(advice_list.as_json(), form, advice.as_text(advice_list))
+        return
     found = api.simulate_trace(
         files, trace, sets=sets, changed_files=compared, changes=changes, kueue=Kueue(kueue, fair_sharing)
     )
     if html is not None:
         _write(Path(html), api.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
     output.emit(found.as_json(), form, comparison.as_text(found))
+
+
+def _progress(tried: int) -> None:
+    if tried % 50 == 0:
+        output.narrate(f"{tried} changes were tried.")
 
 
 def _write(path: Path, page: str) -> None:
