@@ -58,7 +58,7 @@ __all__ = [
 Objects = list[Manifest]
 
 # Maximum number of objects in one answer. Larger lists are paged, so that neither side holds all of a list at once. The
-# API server has the first page in its cache; it reads and decodes each later page again, which takes 1 s for 500 runs.
+# API server has the first page in its cache. It may decode each later page again, which takes 1 s for 500 runs.
 _PAGE = 2000
 
 
