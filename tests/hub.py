@@ -6,10 +6,11 @@ It replaces the hub, which the tests cannot reach. Files are uploaded with Git L
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,19 +29,31 @@ class Hub:
     commits: dict[str, int] = field(default_factory=dict)
     large: dict[str, bytes] = field(default_factory=dict)  # uploaded, by SHA-256, and in no repository yet
     fail_uploads: bool = False
+    downloaded: list[str] = field(default_factory=list)
+    pause: threading.Event = field(default_factory=threading.Event)  # cleared: a download stops after its first half
 
 
 @contextmanager
 def hub() -> Iterator[Hub]:
     """Yield a hub without repositories. TOKEN may write all of them."""
     state = Hub()
+    state.pause.set()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._download(body=False)
+
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             name, tree, _ = path.removeprefix("/api/models/").partition("/tree/")
+            revision = name.removesuffix("/revision/main")
             if path == "/api/whoami-v2":
                 self._authorized({"name": "tests", "orgs": []})
+            elif "/resolve/" in path:
+                self._download(body=True)
+            elif revision != name and self._may_read(revision):
+                names = [{"rfilename": file} for file in state.files[revision]]
+                self._json({"id": revision, "sha": "0" * 40, "private": False, "siblings": names})
             elif name in state.files and tree:
                 self._json([{"type": "file", "path": file, "oid": "0" * 40, "size": 1} for file in state.files[name]])
             elif name in state.files:
@@ -89,6 +102,30 @@ def hub() -> Iterator[Hub]:
                 return
             state.large[urlsplit(self.path).path.removeprefix("/upload/")] = body
             self._send(200, b"")
+
+        def _may_read(self, name: str) -> bool:
+            known = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+            return name in state.files and (known or not state.private.get(name))
+
+        def _download(self, *, body: bool) -> None:
+            name, _, file = urlsplit(self.path).path.lstrip("/").partition("/resolve/")
+            file = file.partition("/")[2]
+            if not self._may_read(name) or file not in state.files[name]:
+                self._error(404, "EntryNotFound" if self._may_read(name) else "RepoNotFound")
+                return
+            content = state.files[name][file]
+            headers = {"X-Repo-Commit": "0" * 40, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+            if not body:
+                self._send(200, b"", {**headers, "Content-Length": str(len(content))})
+                return
+            state.downloaded.append(file)
+            half = len(content) // 2 if file.endswith("tensors") else 0
+            self._send(200, content[:half], {**headers, "Content-Length": str(len(content))})
+            if half:
+                self.wfile.flush()
+                state.pause.wait()
+            with suppress(ConnectionError):  # the test has killed the client
+                self.wfile.write(content[half:])
 
         def _commit(self, name: str, lines: list[dict[str, Any]]) -> None:
             for line in lines:

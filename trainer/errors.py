@@ -29,3 +29,7 @@ class RayStartTimeout(Exception):
 
 class StorageError(Exception):
     """The run's storage is full, missing, or denies access (trainer/storage_errors.py). A restart may fix it."""
+
+
+class DownloadError(Exception):
+    """A model could not be downloaded, although it may exist. A restart may fix it."""

@@ -19,6 +19,7 @@ from launcher.config.values.reader import read_text
 from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.kueue_config import config_map_name
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.client import (
     CLUSTER_QUEUE,
     COHORT,
@@ -155,7 +156,7 @@ def _statuses(
 
 def job_uid(workload: Workload) -> str:
     """Return the uid of the object that a Workload belongs to, or ""."""
-    return workload.label("kueue.x-k8s.io/job-uid")
+    return workload.label(label_keys.KUEUE_JOB_UID)
 
 
 def _kueue(cluster: Cluster, given: Kueue, assumed: list[str]) -> Kueue:

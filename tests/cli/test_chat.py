@@ -131,7 +131,7 @@ def test_a_line_can_be_edited_and_the_history_has_the_lines_before(shared: tuple
     assert answer
     terminal.type("/new\r")
     assert terminal.until_prompt().strip() == "/new"
-    # The message before the last one, as it was sent: in a new conversation, it has the same answer.
+    # The edited message again: in a new conversation, it has the same answer.
     terminal.type(UP + UP + "\r")
     again = terminal.until_prompt()
     assert again.splitlines()[0].endswith("def nmain(") and again.endswith(answer)

@@ -42,7 +42,10 @@ def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, cli: Launch
     dry = cli("submit", "-f", file, "--dry-run")
     assert dry.code == 0
     made = {"ray-job": "RayJob", "job-set": "JobSet"}[kind]
-    assert dry.err == f'Would create the {made} "demo" ({cli.target}); the API server accepts it.\n'
+    assert dry.err == (
+        f'Would create the {made} "demo" ({cli.target}); the API server accepts it.\n'
+        "By a simulation of the queue, it would start now.\n"
+    )
     assert cli.runs(admin) == []
 
     done = cli("submit", "-f", file, "--detach", "-o", "json")

@@ -32,7 +32,7 @@ def packages(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a build in the checkout reads: .dockerignore decides what it sees of these files."""
+    """The files of a build in the checkout, of which .dockerignore selects those that the build sees."""
     folder = tmp_path_factory.mktemp("context")
     for name in ("docker", "trainer"):
         shutil.copytree(ROOT / name, folder / name)

@@ -23,6 +23,7 @@ import pytest
 from mlx_lm.utils import load_model
 from safetensors.numpy import load_file, save_file
 
+from tests.hub import TOKEN, Hub, hub
 from tests.prerequisites import require
 from tests.trainer import hf_forward
 from tests.trainer.reference_models import MODELS, STEP, inputs, write_config
@@ -403,6 +404,57 @@ def test_import_pads_a_smaller_vocabulary(references: Path, tmp_path: Path) -> N
         rows = padded if number == 0 else padded.T
         assert np.array_equal(rows[:512], values if number == 0 else values.T)
         assert not rows[512:].any()
+
+
+@pytest.fixture
+def server(references: Path) -> Iterator[Hub]:
+    """Serve the exported llama2 as a private model."""
+    with hub() as state:
+        files = (references / "exported" / "llama2").iterdir()
+        state.files["example/llama"] = {path.name: path.read_bytes() for path in files}
+        state.private["example/llama"] = True
+        yield state
+
+
+def test_a_private_model_of_the_hub_is_imported(references: Path, server: Hub, tmp_path: Path) -> None:
+    config, to = references / "llama2.json", tmp_path / "weights"
+    options = ("--from", "hf:example/llama", "--to", to)
+    environment = {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN}
+
+    def imported(**changes: str) -> subprocess.CompletedProcess[str]:
+        return weights("import", config, *options, **{**environment, **changes})
+
+    assert sentence(imported(HF_TOKEN="")) == (
+        "hf:example/llama does not exist or is private; check the name, or set HF_TOKEN to a token that may read it."
+    )
+    assert sentence(imported(HF_ENDPOINT="http://127.0.0.1:9"), 1) == (
+        "hf:example/llama cannot be downloaded ([Errno 111] Connection refused); start again, which downloads only "
+        "what is missing."
+    )
+    # It is killed in the middle of the download.
+    server.pause.clear()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer.weights", "import", "--config", str(config), *options],
+        cwd=CHECKOUT,
+        env={**os.environ, **environment},
+        stderr=subprocess.DEVNULL,
+    )
+    while "model.safetensors" not in server.downloaded:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    server.pause.set()
+    assert [path.name for path in tmp_path.iterdir()] == [".huggingface"]
+    result = summary(imported())
+    assert (result["state"], result["source"]["from"]) == ("imported", "hf:example/llama")
+    assert server.downloaded.count("model.safetensors") == 2
+    assert not any(name.endswith(".md") for name in server.downloaded)
+    folder = summary(weights("import", config, "--from", references / "exported" / "llama2", "--to", tmp_path / "same"))
+    assert result["source"]["sha256"] == folder["source"]["sha256"]
+    # Files that exist are not downloaded again.
+    downloads = len(server.downloaded)
+    assert (summary(imported())["state"], len(server.downloaded)) == ("present", downloads)
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ class TurnEngine(ABC):
     """An engine whose subclass loads a model and computes the pieces of one request.
 
     At most `at_once` requests are computed in turn, because each has a KV cache; the others wait in the order of their
-    arrival. None: there is no limit. `failure` is the error that ended the engine; then `on_failure` is called.
+    arrival. None: there is no limit. `failure` is the error that ended the engine. `on_failure` is called then, except
+    for an error of `load`.
     """
 
     tokenizer: Any = None
@@ -49,6 +50,7 @@ class TurnEngine(ABC):
         self._running: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._ending = False
+        self._reason = "it was stopped"
         self._loaded: asyncio.Future[None] | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -75,7 +77,7 @@ class TurnEngine(ABC):
         request = _Request(self.answer(prompt, sampling), asyncio.get_running_loop())
         with self._changed:
             if self.failure or self._ending or not self._thread.is_alive():
-                raise EngineError(f"The engine has ended: {self.failure or 'it was stopped'}.")
+                raise self._ended()
             self._arrived.append(request)
             self._changed.notify()
         try:
@@ -102,10 +104,10 @@ class TurnEngine(ABC):
         try:
             self.load()
         except Exception as error:
+            self._fail(error)
             self._set_loaded(error)
             return
         self._set_loaded(None)
-        reason = "it was stopped"
         try:
             while (request := self._next()) is not None:
                 piece = next(request.pieces)
@@ -115,9 +117,7 @@ class TurnEngine(ABC):
                 else:
                     self._running.rotate(-1)
         except Exception as error:
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            with self._changed:
-                self.failure = error
+            self._fail(error)
             self._on_failure()
             raise
         finally:
@@ -125,7 +125,15 @@ class TurnEngine(ABC):
                 left = [*self._running, *self._arrived]
                 self._arrived.clear()
             for each in left:
-                each.send(EngineError(f"The engine has ended: {reason}."))
+                each.send(self._ended())
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self.failure = error
+            self._reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+    def _ended(self) -> EngineError:
+        return EngineError(f"The engine has ended: {self._reason}.")
 
     def _set_loaded(self, error: Exception | None) -> None:
         loaded = self._loaded

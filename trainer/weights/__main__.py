@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import read
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DownloadError
 from trainer.failures import describe
 from trainer.weights import exporting, importing, safetensors_files
 
@@ -42,6 +42,9 @@ def main() -> int:
     except ConfigError as error:
         _report(str(error))
         return 2
+    except DownloadError as error:
+        _report(str(error))
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trainer.config import RunConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DownloadError
 from trainer.weights import folder, hf_config, model
 from trainer.weights.checkpoint import Writer
 from trainer.weights.exporting import progress
@@ -74,6 +74,7 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
 
 def _download(source: str, destination: Path) -> Path:
     """Download a model from Hugging Face, next to the destination. A repeated call downloads only what is missing."""
+    import httpx
     from huggingface_hub import errors, snapshot_download
 
     name = source.removeprefix("hf:")
@@ -92,6 +93,11 @@ def _download(source: str, destination: Path) -> Path:
         ) from error
     except errors.HFValidationError as error:
         raise ConfigError(f"{source} is not a valid name; use hf:ORG/NAME.") from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx.HTTPError) as error:
+        reason = str(error.__cause__ or error).strip().partition("\n")[0].rstrip(".")
+        raise DownloadError(
+            f"{source} cannot be downloaded ({reason}); start again, which downloads only what is missing."
+        ) from error
 
 
 def _with_its_scalar(target: model.Model, found: Mapping[str, Any]) -> model.Model:

@@ -28,6 +28,10 @@ def command(name: str, target: Target, form: str) -> None:
     found = api.checkpoints(name, target=target)
     output.narrate(*found.notes)
     output.emit(found.as_json(), form, _table(found))
+    if form == "text":  # the other forms contain the problems
+        output.narrate(
+            *(f"{one.step} is incomplete: {one.problem}." for one in found.checkpoints if one.whole is False)
+        )
 
 
 def _table(found: Checkpoints) -> str:
@@ -49,5 +53,5 @@ def _loss(one: Checkpoint) -> str:
 
 
 def _notes(one: Checkpoint) -> str:
-    words = ["best"] * one.best + ["last"] * one.last + [f"incomplete: {one.problem}"] * (one.whole is False)
+    words = ["best"] * one.best + ["last"] * one.last + ["incomplete"] * (one.whole is False)
     return ", ".join(words)
