@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher import formatting
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
 from launcher.k8s.kueue.scheduler.model import Holding, Job, PodSetRequest
 from launcher.k8s.kueue.workloads import Workload, mismatch
@@ -308,7 +309,7 @@ def _run(
     )
     mine = workload.namespace == state.namespace
     local = state.local_queues.get((workload.namespace, workload.local_queue))
-    team = (obj.team if obj is not None else "") or (local.label("slipway.dev/team") if local else "")
+    team = (obj.team if obj is not None else "") or (local.label(label_keys.TEAM) if local else "")
     name = obj.name if obj is not None else workload.owner
     job = Job(
         name=name if mine else f"{workload.namespace}/{name}",

@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
 from launcher.k8s.objects import Object
 from launcher.simulation import specs
@@ -121,7 +122,7 @@ def from_objects(objects: Iterable[Object], table: Mapping[str, Any], prices: Ma
     teams = {
         name: Team(name, queue.cluster_queue)
         for queue in local
-        for name in [queue.label("slipway.dev/team") or queue.namespace]
+        for name in [queue.label(label_keys.TEAM) or queue.namespace]
         if queue.cluster_queue in known
     }
     classes = [PriorityClass(obj) for obj in by_kind.get("WorkloadPriorityClass", ())]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from launcher import formatting
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import parse_time, quantity
 from launcher.simulation import durations
@@ -126,7 +127,7 @@ def _request(workload: Workload, state: ClusterState) -> Row | None:
 
 def _row(workload: Workload, queue: str, request: Row, lasts: float, state: ClusterState) -> Row:
     local = state.local_queues.get((workload.namespace, workload.local_queue))
-    team = (local.label("slipway.dev/team") or local.namespace) if local is not None else ""
+    team = (local.label(label_keys.TEAM) or local.namespace) if local is not None else ""
     known = state.platform.teams.get(team)
     obj, status = state.runs.get(job_uid(workload)), state.statuses.get(job_uid(workload))
     config: Mapping[str, Any] = obj.config if obj is not None else {}
