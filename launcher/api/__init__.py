@@ -50,7 +50,7 @@ from launcher.api.releases import (
     uninstall,
 )
 from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
-from launcher.api.serving import IsServedModel, explain_model, model_logs, models, run_or_model
+from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, plan_serving, run_or_model
 from launcher.api.simulations import (
     advise_queues,
     expected_start,
@@ -127,6 +127,7 @@ __all__ = [
     "metrics",
     "model_logs",
     "models",
+    "only_runs",
     "plan",
     "plan_cluster",
     "plan_export",
@@ -134,6 +135,7 @@ __all__ = [
     "plan_import",
     "plan_release",
     "plan_removal",
+    "plan_serving",
     "plan_sweep",
     "presets",
     "preview",

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from launcher.backends.log_excerpt import Excerpt
-from launcher.backends.lookup import is_name
+from launcher.backends.lookup import NoSuchRun, is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.serving.models import ServedModelStatus
     from launcher.diagnose.explain import Explanation
+    from launcher.releases.install import ReleasePlan
 
 
 class IsServedModel(LauncherError):
-    """The name is that of a served model, and not of a run. `name` is the name."""
+    """The name is that of a served model, and not of a run. `name` is the name.
 
-    def __init__(self, name: str, target: Target) -> None:
-        super().__init__(
-            f'"{name}" is a served model; this command needs a run.',
-            f"To show its state: launcher status {name}{target.cluster().cli_args}",
-        )
+    `ends` is whether the command would end the run.
+    """
+
+    def __init__(self, name: str, target: Target, *, ends: bool = False) -> None:
+        at = f"{name}{target.cluster().cli_args}"
+        if ends:
+            message = f'"{name}" is a served model, which ends with its Helm release.'
+            super().__init__(message, f"To release its resources: launcher uninstall {at}")
+        else:
+            message = f'"{name}" is a served model; this command needs a run.'
+            super().__init__(message, f"To show its state: launcher status {at}")
         self.name = name
 
 
@@ -33,8 +41,9 @@ def models(
 ) -> list[ServedModelStatus]:
     """Return the served models of the namespace, the newest first; [] if no cluster is configured.
 
-    With `name`, return only the served model with that name, with its pods. Raises LauncherError if the API server does
-    not answer. Calls `warn` with a sentence for each object that cannot be read.
+    With target.all_namespaces, return those of all namespaces. With `name`, return only the served model with that name
+    in the namespace, with its pods. Raises LauncherError if the API server does not answer. Calls `warn` with a
+    sentence for each object that cannot be read.
     """
     if not target.cluster_requested:
         return []
@@ -42,7 +51,8 @@ def models(
 
     cluster = target.cluster()
     if name is None:
-        found = [serving.describe(cluster, each) for each in serving.all_models(cluster)]
+        listed = serving.all_models(cluster, all_namespaces=target.all_namespaces)
+        found = [serving.describe(cluster, each) for each in listed]
     else:
         model = serving.named(cluster, name)
         found = [] if model is None else [serving.describe(cluster, model, details=True)]
@@ -51,7 +61,50 @@ def models(
     return found
 
 
-def run_or_model[Run](name: str, find: Callable[[], Run], *, target: Target = DEFAULT_TARGET) -> Run:
+def plan_serving(
+    name: str,
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    step: str | int | None = None,
+    model: str | None = None,
+    release: str | None = None,
+    target: Target = DEFAULT_TARGET,
+    recover: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> ReleasePlan:
+    """Return what `install` of a served model would change in a cluster: charts/serve with these values. Changes
+    nothing.
+
+    `name` is a run of the cluster whose checkpoint `step` (a number, "best", or "last", the default) was exported,
+    hf:ORG/NAME, or a folder of the storage in the values. `model` is its name in requests, and `release` the name of
+    the release (default: that of the run or of the folder). Calls `warn` with a sentence if it is not known whether the
+    export exists. Raises LauncherError if it is known not to.
+    """
+    from launcher.inference import on_cluster
+    from launcher.releases import install as releases
+
+    found = on_cluster.select(name, None if step is None else str(step), files, sets, target)
+    for sentence in found.warnings:
+        warn(sentence)
+    chosen = [*sets, *found.sets, *([f"serve.name={model}"] if model else [])]
+    return releases.plan("serve", release or found.release, files, chosen, target, recover=recover)
+
+
+@contextlib.contextmanager
+def only_runs(target: Target = DEFAULT_TARGET, *, ends: bool = False) -> Iterator[None]:
+    """Raise IsServedModel instead of NoSuchRun if a served model has the name. `ends`: as in IsServedModel."""
+    try:
+        yield
+    except NoSuchRun as error:
+        if _has_model(error.name, target):
+            raise IsServedModel(error.name, target, ends=ends) from error
+        raise
+
+
+def run_or_model[Run](
+    name: str, find: Callable[[], Run], *, target: Target = DEFAULT_TARGET, ends: bool = False
+) -> Run:
     """Return the run that `find` returns. Raises IsServedModel if it finds none, and a served model has the name.
 
     Raises LauncherError if both exist; "run/NAME" is always the run. The two are searched in parallel.
@@ -62,7 +115,7 @@ def run_or_model[Run](name: str, find: Callable[[], Run], *, target: Target = DE
             found = find()
         except LauncherError as error:
             if asked.result():
-                raise IsServedModel(name, target) from error
+                raise IsServedModel(name, target, ends=ends) from error
             raise
         if asked.result():
             raise LauncherError(

@@ -26,7 +26,11 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.IGNORECASE)
 
 
 class NoSuchRun(LauncherError):
-    """Neither a run nor a sweep has the name."""
+    """Neither a run nor a sweep has the name `name`, or the command needs a run and `name` is a sweep."""
+
+    def __init__(self, name: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.name = name
 
 
 def is_name(text: str) -> bool:
@@ -291,6 +295,7 @@ def no_run(name: str, target: Target) -> NoSuchRun:
 
     for _, sweep in _sweeps_called(name, target):
         return NoSuchRun(
+            name,
             f'"{name}" is a sweep; this command needs one of its runs: {sweeps.range_of(sweep)}.',
             f"To show them: launcher status {name}",
         )
@@ -304,4 +309,5 @@ def no_run(name: str, target: Target) -> NoSuchRun:
         if target.includes_cluster
         else ""
     )
-    return NoSuchRun(f'The run "{name}" was not found{looked}.{guess}', f"To list all runs: launcher list{elsewhere}")
+    hint = f"To list all runs: launcher list{elsewhere}"
+    return NoSuchRun(name, f'The run "{name}" was not found{looked}.{guess}', hint)

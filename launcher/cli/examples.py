@@ -54,6 +54,7 @@ _EXAMPLES = {
     "serve": (
         "launcher serve first",
         "launcher serve first --step best --port 8001 --name first-best",
+        "launcher serve llama -f model.yaml",
         "docs/how-to/serve-a-model.md",
     ),
     "chat": (

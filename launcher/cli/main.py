@@ -37,7 +37,7 @@ GROUPS = {
         "import": "Import a model in Hugging Face format as weights to start from.",
         "generate": "Generate text with a checkpoint of a run.",
         "eval": "Evaluate checkpoints of runs on tasks of lm-eval.",
-        "serve": "Serve a checkpoint of a run with OpenAI's API on this machine.",
+        "serve": "Serve a checkpoint of a run with OpenAI's API: on this machine, or with -f on a cluster.",
         "chat": "Talk with a model that launcher serve serves.",
     },
     "Values": {

@@ -41,12 +41,21 @@ def any_values_options(command: _Command) -> _Command:
     return _values_options(command, required=False)
 
 
-def _values_options(command: _Command, *, required: bool) -> _Command:
+def cluster_values_options(command: _Command) -> _Command:
+    """Add the options of values_options for a verb that needs values only in a cluster: -f or --set selects it.
+
+    Without these two, the command receives no files.
+    """
+    return _values_options(command, required=False, defaults_alone=False)
+
+
+def _values_options(command: _Command, *, required: bool, defaults_alone: bool = True) -> _Command:
     @functools.wraps(command)
     def with_values(
         *args: Any, files: tuple[str, ...], sets: tuple[str, ...], no_defaults: bool, **options: Any
     ) -> Any:
-        defaults = () if no_defaults else _default_files(options.get("chart"))
+        unused = no_defaults or not (defaults_alone or files or sets)
+        defaults = () if unused else _default_files(options.get("chart"))
         if required and not (files or sets or defaults):
             release = options.get("release")
             raise UsageError(

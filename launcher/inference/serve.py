@@ -86,8 +86,8 @@ def serve(
     if isinstance(source, ClusterSource):
         raise LauncherError(
             f"{source.name} is a run on a cluster, whose model this machine cannot serve.",
-            f"Export it with launcher export {source.name}, and install it with launcher install serve {source.name} "
-            "-f FILE (docs/how-to/serve-a-model.md).",
+            f"To serve it on its cluster: launcher export {source.name}, and then launcher serve {source.name} -f FILE "
+            "(docs/how-to/serve-a-model.md).",
         )
     if not model or not model.isprintable():
         raise UsageError("--name must be a name for the model in requests.")

@@ -22,8 +22,8 @@ _METADATA = ("resourceVersion", "generation")
 def parse(page: bytes, kind: str, without: Sequence[str]) -> dict[str, Any] | None:
     """Return a page of a list of `kind` without the fields at the paths `without`; see launcher.k8s.objects.drop.
 
-    Of the objects that contain such a field, only the keys in launcher.k8s.shapes are returned. Returns None if the
-    page is not JSON in UTF-8, or if one of these objects or lists has another type; Python's json then finds the error.
+    An object that contains such a field has only the keys in launcher.k8s.shapes. Returns None if the page is not JSON
+    in UTF-8, or if one of these objects or lists has another type; Python's json then finds the error.
     """
     try:
         page.decode()  # msgspec does not check the text that it skips

@@ -214,6 +214,8 @@ TABLE = [
         {"name": "HF_HOME", "value": "/data/huggingface"},
         "A second replica finds the download of the first; the sample's code passes its cache folder instead.",
     ),
+    Row(f"{HOST_CONTAINER}.env[RAY_LOG_TO_STDERR]", ABSENT, ANYTHING, "The pod's log has the replicas' output."),
+    Row(f"{HOST_CONTAINER}.env[RAY_BACKEND_LOG_LEVEL]", ABSENT, ANYTHING, "This log has only warnings of Ray itself."),
     Row(f"{HOST_CONTAINER}.env[SLIPWAY_API_KEY]", ABSENT, ANYTHING, "The sample's API has no key."),
     *(
         Row(f"{HOST_CONTAINER}.resources.{part}.ephemeral-storage", "40G", ABSENT, "Kueue would need a quota for it.")

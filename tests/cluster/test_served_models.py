@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import queued_workload
 from tests.cluster.fake_kuberay import RAY, add_pods, write
-from tests.cluster.launching import KUEUE, LauncherCli, until
+from tests.cluster.launching import KUEUE, LauncherCli, add_team, remove_cluster_queue, until
 
 NAME = "llama"
+IMAGE = "example.invalid/serve:1"
 
 
 class Served:
@@ -168,6 +170,34 @@ def test_the_life_of_a_served_model(served: Served) -> None:
     assert explained["headline"] == f"The new version of llama does not answer, and the old one continues: {error}"
 
 
+def test_the_models_of_all_namespaces_are_listed(served: Served, control_plane: ControlPlane, tmp_path: Path) -> None:
+    namespace = f"{served.cli.namespace}-other"
+    control_plane.add_namespace(namespace)
+    add_team(control_plane, namespace)
+    try:
+        folder = tmp_path / "other"
+        folder.mkdir()
+        theirs = Served(replace(served.cli, namespace=namespace, folder=folder), control_plane, folder)
+        assert theirs.install("--timeout", "0").code == 0
+        theirs.write(fake_kuberay.READY)
+        served.put_in_queue(message="no quota")
+        listed = served.cli("list", "--models", "-A", "-o", "json").json
+        states = {each["namespace"]: (each["name"], each["state"], each["reason"]) for each in listed}
+        assert states[served.cli.namespace] == (NAME, "queued", "no quota")
+        assert states[namespace] == (NAME, "ready", "")
+        text = served.cli("list", "-A").out
+        assert "SERVED MODEL  NAMESPACE" in text
+        rows = {row[1]: row for row in map(str.split, text.splitlines()) if row[:1] == [NAME]}
+        assert [rows[each][2] for each in (served.cli.namespace, namespace)] == ["queued", "ready"]
+        own = served("list", "--models")
+        assert (own.out.splitlines()[0].split()[:3], len(own.out.splitlines())) == (["SERVED", "MODEL", "STATE"], 2)
+        refused = served.cli("list", "--models", "--local")
+        assert (refused.code, "served models are in a cluster" in refused.err) == (2, True)
+    finally:
+        control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+        remove_cluster_queue(control_plane.api, namespace)
+
+
 def test_logs_are_those_of_the_head_or_a_host(served: Served) -> None:
     namespace = served.cli.namespace
     served.write(fake_kuberay.READY)
@@ -196,6 +226,89 @@ def test_logs_are_those_of_the_head_or_a_host(served: Served) -> None:
     assert [(each.code, each.out) for each in followed] == [(0, "deploying\ndeployed\nmore\n")]
 
 
+def test_replicas_between_the_limits(served: Served) -> None:
+    done = served.install("--set", "serve.replicas.max=4", "--timeout", "0")
+    assert done.code == 0, done.err
+    active = fake_kuberay.part("llama-1", application="RUNNING")
+    served.write(fake_kuberay.status(active=active, endpoints=2))
+    now = served.json("status", NAME)
+    assert (now["state"], now["replicas"], now["replicas_min"], now["replicas_max"]) == ("ready", 2, 1, 4)
+    assert "\nreplicas  2 of 1 to 4\n" in served("status", NAME).out
+    assert served.json("explain", NAME)["headline"].startswith("llama is ready: 2 replicas (between 1 and 4) answer at")
+    # Fewer than the minimum.
+    assert served.install("--set", "serve.replicas.min=3", "--set", "serve.replicas.max=4", "--timeout", "0").code == 0
+    served.write(fake_kuberay.status(active=active, endpoints=2))
+    assert served.json("status", NAME)["state"] == "unhealthy"
+    assert served.json("explain", NAME)["headline"] == "llama answers with 2 replicas of at least 3."
+
+
+def test_an_incremental_update(served: Served) -> None:
+    served.write(fake_kuberay.INCREMENTAL)
+    add_pods(served.plane, served.cli.namespace, NAME, "llama-1", ready=0)
+    head, host = add_pods(served.plane, served.cli.namespace, NAME, "llama-2", ready=2)
+    until(lambda: served.running(head)() and served.running(host)())
+    now = served.json("status", NAME)
+    assert (now["state"], now["replicas"]) == ("updating", 2)
+    explained = served.json("explain", NAME)
+    assert [(each["name"], each["says"]) for each in explained["evidence"]] == [
+        ("llama-1", "is the old version, and answers."),
+        ("llama-2", "is the new version, which receives 25 % of the requests; 2 of 2 pods are ready."),
+    ]
+
+
+def test_before_kueue_0_17_the_ray_cluster_waits_in_the_queue(served: Served) -> None:
+    """The Workload belongs to the RayCluster that KubeRay creates, because Kueue does not know RayServices."""
+    live = served.api.get(served.path)
+    spec = {**live["spec"]["rayClusterConfig"], "suspend": True}
+    metadata = {"name": "llama-1", "namespace": served.cli.namespace}
+    cluster = served.api.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+    served.write(fake_kuberay.status(pending=fake_kuberay.part("llama-1", provisioned=False)))
+    workload = served.api.create(queued_workload(cluster, "multislice"))
+    served.set_conditions(
+        workload, ("QuotaReserved", "False", "Pending", "insufficient unused quota for google.com/tpu")
+    )
+    now = served.json("status", NAME)
+    assert (now["state"], now["position"]) == ("queued", 1)
+    assert now["reason"] == "insufficient unused quota for google.com/tpu"
+    served.set_conditions(
+        workload, ("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "")
+    )
+    served.api.merge(f"{RAY}/{served.cli.namespace}/rayclusters/llama-1", {"spec": {"suspend": False}})
+    assert served.json("status", NAME)["state"] == "starting"
+
+
+def test_a_host_whose_image_does_not_exist(served: Served) -> None:
+    message = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": {IMAGE}: not found'
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": message}}
+    explained = explain_host(served, {"restartCount": 0, "state": waiting})
+    assert explained["headline"] == (
+        f"llama cannot start because the image {IMAGE} cannot be pulled: the registry has no such image."
+    )
+
+
+def test_a_host_that_crashes(served: Served) -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "", "finishedAt": fake_kuberay.NOW}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
+    explained = explain_host(served, {"restartCount": 5, "state": waiting, "lastState": ended})
+    assert explained["headline"] == (
+        "llama does not start: ray-worker ended with exit code 1 (5 times so far), and is restarted."
+    )
+    assert explained["suggestions"] == [
+        f"launcher logs llama -n {served.cli.namespace} --worker 0 shows its output.",
+    ]
+
+
+def explain_host(served: Served, container: Object) -> Any:
+    """Explain a model that starts, whose host has this status of its container, as the kubelet writes it."""
+    served.write(fake_kuberay.status(pending=fake_kuberay.part("llama-1", provisioned=False)))
+    _, host = add_pods(served.plane, served.cli.namespace, NAME, "llama-1", ready=0)
+    scheduled = fake_kuberay.condition("PodScheduled", "True", "", "")
+    containers = [{"name": "ray-worker", "image": IMAGE, "imageID": "", "ready": False, **container}]
+    path = f"/api/v1/namespaces/{served.cli.namespace}/pods/{host}/status"
+    served.api.merge(path, {"status": {"phase": "Pending", "conditions": [scheduled], "containerStatuses": containers}})
+    return served.json("explain", NAME)
+
+
 def test_verbs_that_need_a_run(served: Served) -> None:
     done = served("cancel", NAME)
     assert (done.code, done.err) == (
@@ -203,6 +316,17 @@ def test_verbs_that_need_a_run(served: Served) -> None:
         'Error: "llama" is a served model, which ends with its Helm release.\n'
         f"Hint: To release its resources: launcher uninstall llama -n {served.cli.namespace}\n",
     )
+    for command in (("cancel", NAME, NAME), ("delete", NAME), ("delete", NAME, "other", "--yes")):
+        assert (served(*command).code, served(*command).err) == (done.code, done.err), command
+    for verb in ("wait", "attach"):
+        ended = served(verb, NAME)
+        assert (ended.code, ended.err) == (
+            1,
+            'Error: "llama" is a served model; this command needs a run.\n'
+            f"Hint: To show its state: launcher status llama -n {served.cli.namespace}\n",
+        )
+    other = served("wait", "other")
+    assert (other.code, other.err.splitlines()[0][:32]) == (1, 'Error: The run "other" was not f')
     assert served.api.find(served.path) is not None
     done = served("status", NAME, "--watch")
     assert done.code == 2

@@ -83,12 +83,15 @@ class RayNodes:
         cluster.add()
         return cluster
 
-    def add(self) -> subprocess.Popen[bytes]:
-        """Add a node, and return when it is up. Retries a node that does not start, as Kubernetes retries a pod."""
+    def add(self, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Add a node, and return when it is up. Retries a node that does not start, as Kubernetes retries a pod.
+
+        `environment` has variables of this node only.
+        """
         for _ in range(5):
             # Otherwise two nodes of one machine use the same port for their agents, and the second one ends.
             port = f"--dashboard-agent-listen-port={_free_port()}"
-            node = self._start(f"--address={self.address}", "--num-cpus=2", port)
+            node = self._start(f"--address={self.address}", "--num-cpus=2", port, environment=environment)
             while node.poll() is None:
                 if b"Ray runtime started" in self._log(node).read_bytes():
                     return node
@@ -96,11 +99,11 @@ class RayNodes:
             self.nodes.remove(node)
         raise AssertionError(f"no node started:\n{self._log(node).read_text()[-2000:]}")
 
-    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, *options: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a node as a container's first process: its output goes to a pipe, and from there to a log."""
         node = subprocess.Popen(
             [BIN / "ray", "start", "--block", f"--node-ip-address={own_address()}", *options],
-            env={**unmeasured(os.environ), **self.environment},
+            env={**unmeasured(os.environ), **self.environment, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -115,7 +118,11 @@ class RayNodes:
 
     def pod_log(self) -> str:
         """Return the log of the head's container, as `kubectl logs` shows it."""
-        return self._log(self.head).read_text(errors="replace")
+        return self.log(self.head)
+
+    def log(self, node: subprocess.Popen[bytes]) -> str:
+        """Return the log of a node's container."""
+        return self._log(node).read_text(errors="replace")
 
     def _log(self, node: subprocess.Popen[bytes]) -> Path:
         return self.folder / f"start-{node.pid}.log"

@@ -12,7 +12,7 @@
 
 {{- /*
 serve.values: JSON of the values as the templates of the Ray cluster read them: each replica has a slice of its own, and
-the hosts have the API key and the folders of caches in the storage. Takes the values.
+the hosts have the API key, the folders of caches in the storage, and logs with the output of replicas. Takes the values.
 */ -}}
 {{- define "serve.values" -}}
   {{- $values := deepCopy . -}}
@@ -23,7 +23,8 @@ the hosts have the API key and the folders of caches in the storage. Takes the v
   {{- if .serve.apiKey.required -}}
     {{- $_ := set $values.worker.secretEnv "SLIPWAY_API_KEY" (pick .serve.apiKey "name" "key") -}}
   {{- end -}}
-  {{- $env := dict -}}
+  {{- /* The replicas' output is in the logs of the hosts' pods, instead of files, without what Ray itself reports. */ -}}
+  {{- $env := dict "RAY_LOG_TO_STDERR" "1" "RAY_BACKEND_LOG_LEVEL" "warning" -}}
   {{- if hasPrefix "hf:" .serve.model }}{{ $_ := set $env "HF_HOME" (printf "%s/huggingface" .storage.mountPath) }}{{ end -}}
   {{- /* vLLM compiles for minutes on a TPU. With this folder, only the first replica does. */ -}}
   {{- if eq (get .common.accelerators .slice.accelerator).kind "tpu" }}{{ $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" .storage.mountPath) }}{{ end -}}

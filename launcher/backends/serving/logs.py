@@ -1,6 +1,7 @@
 """The logs of a served model's pods: of its head, or of a host.
 
-They have what Ray itself prints. Ray writes the logs of its actors, such as the replicas, to files in the pods.
+The log of a host has the output of its replica, because charts/serve sets RAY_LOG_TO_STDERR. On the head, Ray writes
+the logs of its actors to files in the pod.
 """
 
 from __future__ import annotations

@@ -264,16 +264,16 @@ class ServedModel:
         return "Its pods are starting."
 
 
-def all_models(cluster: Cluster) -> list[ServedModel]:
-    """Return the served models of the namespace, the newest first. Returns [] if the cluster has no RayServices."""
+def all_models(cluster: Cluster, *, all_namespaces: bool = False) -> list[ServedModel]:
+    """Return the served models of the namespace, or of all, the newest first; [] if the cluster has no RayServices."""
     try:
-        found = cluster.list(RAY_SERVICE, labels=label_keys.MODEL)
+        found = cluster.list(RAY_SERVICE, labels=label_keys.MODEL, all_namespaces=all_namespaces)
     except KindNotServed:
         return []
     served = [each for each in found if _is_model(each)]
     if not served:
         return []
-    of = _workloads_of(cluster, served)
+    of = _workloads_of(cluster, served, all_namespaces=all_namespaces)
     models = [_with_workload(each, of) for each in served]
     return sorted(models, key=lambda each: each.object.created, reverse=True)
 
@@ -340,12 +340,21 @@ def describe(cluster: Cluster, model: ServedModel, *, details: bool = False) -> 
 
 
 def listing(models: Sequence[ServedModelStatus]) -> str:
-    """Return the table of `launcher list`; "" if there are no served models."""
+    """Return the table of `launcher list`, with their namespaces if there are several; "" without served models."""
     if not models:
         return ""
-    rows = [("SERVED MODEL", "STATE", "REPLICAS", "MODEL", "QUEUE", "SINCE")]
-    rows += [(each.name, each.state, _replicas(each), each.model, each.queue, each.since) for each in models]
-    return table(rows)
+    cells = {
+        "SERVED MODEL": [each.name for each in models],
+        "NAMESPACE": [each.namespace for each in models],
+        "STATE": [each.state for each in models],
+        "REPLICAS": [_replicas(each) for each in models],
+        "MODEL": [each.model for each in models],
+        "QUEUE": [each.queue for each in models],
+        "SINCE": [each.since for each in models],
+    }
+    if len(set(cells["NAMESPACE"])) == 1:
+        del cells["NAMESPACE"]
+    return table([tuple(cells), *zip(*cells.values(), strict=True)])
 
 
 def details(each: ServedModelStatus) -> str:
@@ -391,12 +400,12 @@ def _is_model(service: Object) -> bool:
 type _Workloads = list[Workload] | None
 
 
-def _workloads_of(cluster: Cluster, services: Sequence[Object]) -> _Workloads:
+def _workloads_of(cluster: Cluster, services: Sequence[Object], *, all_namespaces: bool = False) -> _Workloads:
     """Return the Workloads that may belong to the services; None if the cluster does not have the kind."""
     if not any(objects.label(each, label_keys.KUEUE_QUEUE) for each in services):
         return []
     try:
-        return kueue.workloads(cluster.list(WORKLOAD, without=[kueue.TEMPLATES]))
+        return kueue.workloads(cluster.list(WORKLOAD, all_namespaces=all_namespaces, without=[kueue.TEMPLATES]))
     except KindNotServed:
         return None
 
@@ -412,8 +421,11 @@ def _with_workload(service: Object, of: _Workloads) -> ServedModel:
     own = [
         each
         for each in of or ()
-        if each.label(label_keys.KUEUE_JOB_UID) == objects.uid(service)
-        or any(owner.get("kind") == RAY_CLUSTER.kind and owner["name"] in names for owner in _owners(each))
+        if each.namespace == objects.namespace(service)
+        and (
+            each.label(label_keys.KUEUE_JOB_UID) == objects.uid(service)
+            or any(owner.get("kind") == RAY_CLUSTER.kind and owner["name"] in names for owner in _owners(each))
+        )
     ]
     return ServedModel(service, kueue.newest(own), of is not None)
 

@@ -21,7 +21,8 @@ def command(name: str, target: Target, form: str) -> int:
     a run that has ended, only the summary is printed.
     """
 
-    backend, found = api.resolve(name, target)
+    with api.only_runs(target):
+        backend, found = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(found, RunStatus):
         return sweep_verbs.follow(found, backend, target, form)

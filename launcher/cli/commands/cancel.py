@@ -7,7 +7,6 @@ from launcher.backends import selection
 from launcher.backends.base import RunStatus
 from launcher.cli import output, sweep_verbs
 from launcher.cli.options import format_option, run_names_argument, run_target_options
-from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 
 
@@ -25,13 +24,7 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
     if len(names) > 1 or selection.is_pattern(names[0]):
         _cancel_all(names, target, form)
         return
-    try:
-        backend, before = api.run_or_model(names[0], lambda: api.resolve(names[0], target), target=target)
-    except api.IsServedModel as error:
-        raise LauncherError(
-            f'"{names[0]}" is a served model, which ends with its Helm release.',
-            f"To release its resources: launcher uninstall {names[0]}{target.cluster().cli_args}",
-        ) from error
+    backend, before = api.run_or_model(names[0], lambda: api.resolve(names[0], target), target=target, ends=True)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
         sweep_verbs.cancel(before, backend, form)
@@ -48,7 +41,8 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
 
 
 def _cancel_all(names: tuple[str, ...], target: Target, form: str) -> None:
-    selected = api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}"))
+    with api.only_runs(target, ends=True):
+        selected = api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}"))
     active = [(backend, status) for backend, status in selected if status.can_be_cancelled]
     for backend, _ in active:
         backend.report_progress = output.narrate

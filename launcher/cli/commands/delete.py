@@ -31,9 +31,11 @@ def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, t
     if not names and not only:
         raise UsageError("Name the runs to delete, or select them with --state or --older-than.")
     if len(names) > 1 or only or dry_run or selection.is_pattern(names[0]):
-        selected = api.select(names, target, only=only, warn=lambda line: output.narrate(f"Warning: {line}"))
+        with api.only_runs(target, ends=True):
+            selected = api.select(names, target, only=only, warn=lambda line: output.narrate(f"Warning: {line}"))
         return _delete_selected(selected, set(names), target, dry_run=dry_run, yes=yes)
-    backend, status = api.resolve(names[0], target)
+    with api.only_runs(target, ends=True):
+        backend, status = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
         return sweep_verbs.delete(status, backend, confirm=not yes)

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import sys
-
 import click
 
 from launcher import api
-from launcher.cli import completion, output
-from launcher.cli.options import Seconds, confirm, format_option, target_options, values_options
+from launcher.cli import completion, release_verbs
+from launcher.cli.options import Seconds, format_option, target_options, values_options
 from launcher.cli.values_command import ValuesCommand
-from launcher.helm import diff
 from launcher.k8s.target import Target
 from launcher.paths import CHARTS
 
@@ -49,19 +46,4 @@ def command(
     """
 
     plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)
-    output.narrate(plan.description, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
-    if dry_run:
-        output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
-        output.emit(plan.as_json(), form, "")
-        return 0
-    asks = plan.changed and not yes and sys.stdin.isatty()
-    if asks and not confirm("Apply these changes?", "Nothing was changed."):
-        return 1
-    missing = api.install(plan, output.narrate, seconds=timeout)
-    output.narrate(*missing)
-    if missing:
-        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command again to check.")
-    else:
-        output.narrate(f"The release {plan.name} is {'installed' if timeout == 0 else 'ready'}.")
-    output.emit({**plan.as_json(), "notReady": missing}, form, "")
-    return int(bool(missing))
+    return release_verbs.apply(plan, form, dry_run=dry_run, yes=yes, timeout=timeout)

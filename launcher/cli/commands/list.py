@@ -21,7 +21,11 @@ _NONE = "No runs found. To start a run: launcher submit -f FILE"
 @run_selection
 @run_target_options
 @click.option(
-    "-A", "--all-namespaces", "everywhere", is_flag=True, help="List the runs of all namespaces of the cluster."
+    "-A",
+    "--all-namespaces",
+    "everywhere",
+    is_flag=True,
+    help="List the runs and the served models of all namespaces of the cluster.",
 )
 @click.option("--sweep", default="", metavar="NAME", help="List only the runs of this sweep.")
 @click.option("--clusters", "only_clusters", is_flag=True, help="List only the long-lived Ray clusters.")
@@ -53,8 +57,8 @@ def command(
         raise UsageError("--clusters cannot be used with --local: Ray clusters are in a cluster.")
     if only_models and (only_clusters or names or only or sweep):
         raise UsageError("--models cannot be used with --clusters, --sweep, or the names, states or ages of runs.")
-    if only_models and (target.local or everywhere):
-        raise UsageError("--models cannot be used with --local or --all-namespaces: it lists those of one namespace.")
+    if only_models and target.local:
+        raise UsageError("--models cannot be used with --local: served models are in a cluster.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
@@ -95,7 +99,7 @@ def _print_clusters(target: Target, form: str) -> None:
 def _print_models(target: Target, form: str) -> None:
     found = api.models(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
     if not found:
-        output.narrate("No served models found. To serve one: launcher install serve NAME -f FILE")
+        output.narrate("No served models found. To serve one: launcher serve NAME -f FILE")
     output.emit([each.as_json() for each in found], form, served_models.listing(found), paint=colour.tables)
 
 

@@ -37,8 +37,8 @@ def command(
     With --follow, --tail and --since select among the lines that exist at the start. For a local run, and for a run in
     a long-lived Ray cluster, --since uses the times in the trainer's lines.
 
-    For a served model, the log of the head's pod is printed, and with --worker that of a host. Ray writes the logs of
-    the replicas to files in the pods, below /tmp/ray/session_latest/logs/serve.
+    For a served model, the log of the head's pod is printed, and with --worker that of a host, with the output of its
+    replica.
 
     With -o json or yaml, each line is printed as a separate item: {"line": text}. On a terminal, control characters
     except colours are replaced; to a file or a pipe, the lines are printed unchanged.

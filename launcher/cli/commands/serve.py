@@ -1,26 +1,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from launcher import api
-from launcher.cli import output
-from launcher.cli.options import WholeNumber, format_option, run_argument, run_target_options, step_option
+from launcher.cli import output, release_verbs
+from launcher.cli.options import (
+    Seconds,
+    WholeNumber,
+    cluster_values_options,
+    format_option,
+    run_argument,
+    run_target_options,
+    step_option,
+)
+from launcher.cli.values_command import ValuesCommand
+from launcher.errors import UsageError
 from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
     from launcher.inference.serve import Served
 
 
-@click.command()
+@click.command(cls=ValuesCommand)
 @run_argument
 @step_option
-@click.option("--port", type=WholeNumber(1, 65535), default=8000, metavar="PORT", help="The port (default: 8000).")
 @click.option(
     "--name", "model", metavar="MODEL", help="The model's name in requests (default: that of the run or the folder)."
 )
+@click.option("--port", type=WholeNumber(1, 65535), default=8000, metavar="PORT", help="The port (default: 8000).")
 @click.option(
     "--context-length",
     "context_length",
@@ -34,27 +46,60 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A file with the API key that requests need (default: SLIPWAY_API_KEY, else a new key, which is printed).",
 )
+@cluster_values_options
+@click.option("--release", metavar="RELEASE", help="In a cluster: the release (default: as the run or the folder).")
+@click.option("--dry-run", is_flag=True, help="In a cluster: show what would change, without changing it.")
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    help="In a cluster: how long to wait until the model answers, such as 15m; 0 does not wait (default: 30m).",
+)
+@click.option("-y", "--yes", is_flag=True, help="In a cluster: do not ask for confirmation.")
 @run_target_options
 @format_option
 def command(
     name: str,
     step: str | None,
-    port: int,
     model: str | None,
+    port: int,
     context_length: int,
     api_key_file: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    release: str | None,
+    dry_run: bool,
+    timeout: float | None,
+    yes: bool,
     target: Target,
     form: str,
 ) -> int:
-    """Serve a checkpoint of a run with OpenAI's API on this machine.
+    """Serve a checkpoint of a run with OpenAI's API: on this machine, or with -f on a cluster.
 
     NAME is a run, a run's folder, or a Hugging Face folder (both with a slash in it: ./NAME). The command serves the
     model until Ctrl-C, on the CPU of this machine, and only to programs of this machine. It prints the URL when the
     model has generated a token. Every request needs the API key. Several requests are answered in turn, token by token.
 
-    The checkpoint of a run is exported once into the run's folder. A newer checkpoint needs a restart. To serve the
-    model of a run on a cluster: launcher install serve.
+    The checkpoint of a run is exported once into the run's folder. A newer checkpoint needs a restart.
+
+    With -f or --set, the values of charts/serve, the command installs or upgrades a release in the cluster, as launcher
+    install serve does, and sets serve.model. NAME is then a run of the cluster that launcher export has exported,
+    hf:ORG/NAME, or a folder of the storage in the values: exports/llama or gs://BUCKET/exports/llama.
     """
+
+    if files or sets:
+        _refuse("on this machine", ("port", "context_length", "api_key_file", "local"))
+        plan = api.plan_serving(
+            name,
+            files,
+            sets,
+            step=step,
+            model=model,
+            release=release,
+            target=target,
+            warn=lambda sentence: output.narrate(f"Warning: {sentence}"),
+        )
+        return release_verbs.apply(plan, form, dry_run=dry_run, yes=yes, timeout=timeout)
+    _refuse("in a cluster, which -f FILE selects", ("release", "dry_run", "timeout", "yes"))
 
     from launcher.inference.serve import KEY_VARIABLE, read_key
 
@@ -71,6 +116,14 @@ def command(
         except KeyboardInterrupt:
             output.narrate(f"\n{served.model} is no longer served.")
     return 0
+
+
+def _refuse(where: str, names: Sequence[str]) -> None:
+    """Raise UsageError if one of the options is given."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} is for a model {where}.")
 
 
 def _instructions(served: Served, kept: str | None) -> list[str]:

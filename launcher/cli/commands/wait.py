@@ -22,7 +22,8 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     The exit code is 0 if the run, or all runs of the sweep, succeeded; otherwise it is 1.
     """
 
-    _, found = api.resolve(name, target)
+    with api.only_runs(target):
+        _, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
         return sweep_verbs.wait(found, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)

@@ -102,7 +102,7 @@ def crashing(situation: Situation) -> Finding | None:
             tuple(shown),
             (f"Increase {key}, or use a smaller batch or model, and {situation.again}.",),
         )
-    hints = [f"launcher logs {situation.command_args} shows its output."]
+    hints = [f"launcher logs {situation.command_args}{situation.worker_option(pod)} shows its output."]
     if code == CONFIG_ERROR and container in ("trainer", "ray-head", "ray-worker"):
         hints.insert(0, f"The trainer rejects its values: correct them, and {situation.again}.")
     return Finding(

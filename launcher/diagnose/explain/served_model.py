@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from launcher.backends.base import State
+from launcher.backends.kubernetes.logs import ray_workers
 from launcher.backends.serving.models import FAILING, ServedModel, last_line
 from launcher.diagnose.explain import (
     queue_position,
@@ -47,6 +48,10 @@ class ServedSituation(Situation):
     def with_values(self, *sets: str) -> str:
         given = " ".join(f"--set {item}" for item in sets)
         return f"launcher install serve {self.command_args} -f FILE {given}"
+
+    def worker_option(self, pod: str) -> str:
+        hosts = [host.name for host in ray_workers(self.pods)]
+        return f" --worker {hosts.index(pod)}" if pod in hosts else ""
 
     @property
     def resumes(self) -> str:

@@ -121,6 +121,10 @@ class Situation:
         """The run as an argument of a command: "demo -n research"."""
         return f"{self.name}{self.cli_args or f' -n {self.namespace}'}"
 
+    def worker_option(self, pod: str) -> str:
+        """Return the option with which logs prints the output of that pod; "" if logs needs none."""
+        return ""
+
     @cached_property
     def seen(self) -> states.ObservedRun:
         """The run as `status` observes it."""

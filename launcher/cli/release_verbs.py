@@ -1,0 +1,37 @@
+"""Show the changes of a release, ask for confirmation, and apply them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from launcher import api
+from launcher.cli import output
+from launcher.cli.options import confirm
+from launcher.helm import diff
+
+if TYPE_CHECKING:
+    from launcher.releases.install import ReleasePlan
+
+
+def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: float | None) -> int:
+    """Print the plan and apply it, unless `dry_run` is set or the user refuses. Return the command's exit code.
+
+    Waits at most `timeout` seconds until the release is ready; None is the default of the chart.
+    """
+    output.narrate(plan.description, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
+    if dry_run:
+        output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
+        output.emit(plan.as_json(), form, "")
+        return 0
+    asks = plan.changed and not yes and sys.stdin.isatty()
+    if asks and not confirm("Apply these changes?", "Nothing was changed."):
+        return 1
+    missing = api.install(plan, output.narrate, seconds=timeout)
+    output.narrate(*missing)
+    if missing:
+        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command again to check.")
+    else:
+        output.narrate(f"The release {plan.name} is {'installed' if timeout == 0 else 'ready'}.")
+    output.emit({**plan.as_json(), "notReady": missing}, form, "")
+    return int(bool(missing))
