@@ -20,8 +20,9 @@ from launcher.simulation.cluster_state import ClusterState
 from launcher.simulation.durations import Source
 from launcher.simulation.live import as_text, expectations, live_runs
 from launcher.simulation.offline import Kueue
+from launcher.simulation.platform import Platform
 from tests.forecasts import LLAMA, plan, program
-from tests.unit.test_simulation_trace import local, platform
+from tests.unit.test_simulation_trace import local, platform, queue
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -65,16 +66,16 @@ def workload(name: str, chips: int, *, held: str = "", created: str = "11:00:00"
     )
 
 
-def state(*workloads: Workload, stop: str = "None") -> ClusterState:
-    on = platform()
-    queue = local("research", "research")
-    queue["spec"]["stopPolicy"] = stop
+def state(*workloads: Workload, stop: str = "None", on: Platform | None = None) -> ClusterState:
+    on = on or platform()
+    local_queue = local("research", "research")
+    local_queue["spec"]["stopPolicy"] = stop
     return ClusterState(
         now=NOW,
         namespace="research",
         platform=on,
         queues=on.cluster_queues,
-        local_queues={("research", "research"): LocalQueue(queue)},
+        local_queues={("research", "research"): LocalQueue(local_queue)},
         workloads=workloads,
         runs={},
         statuses={},
@@ -92,6 +93,21 @@ def test_runs_start_in_kueues_order_when_quota_is_released() -> None:
     found = expectations(state(workload("runs", 128, held="11:00:00"), first, second), assumed=7200)
     assert starts(found) == {"second": pytest.approx(3600, abs=5), "first": pytest.approx(3600 + 7200, abs=5)}
     assert [each.waits_for for each in found.runs if each.run.name == "first"] == [["second"]]
+
+
+def test_a_run_that_preempts_names_its_victim_and_the_victim_it() -> None:
+    on = platform(queue("research", 64, preemption={"withinClusterQueue": "LowerPriority"}))
+    urgent = workload("urgent", 64, priority=1000)
+    found = expectations(state(workload("runs", 64, held="11:00:00"), urgent, on=on), assumed=7200)
+    assert starts(found) == {"urgent": pytest.approx(0, abs=5)}
+    by_name = {each.run.name: each for each in found.runs}
+    assert by_name["urgent"].preempts == ["runs"]
+    assert by_name["runs"].preempted_by == ["urgent"]
+    # It ends after urgent, and starts from its beginning: no checkpoint of it is known.
+    assert by_name["runs"].ends.at == pytest.approx(7200 + 7200, abs=10)
+    text = as_text(found)
+    assert "urgent preempts runs." in text
+    assert "runs is preempted by urgent, and starts again." in text
 
 
 def test_two_objects_with_one_name_are_two_runs() -> None:
