@@ -117,7 +117,7 @@ class QuotaNode:
         return self.usage.get(what, _ZERO)
 
     def add(self, what: FlavorResource, amount: Decimal) -> None:
-        """Add usage. What exceeds the quota that this node does not lend counts against its parent too."""
+        """Add usage. The part that exceeds what this node does not lend counts against its parent too."""
         before = self.usage.get(what, _ZERO)
         self.usage[what] = before + amount
         if self.parent is not None:
