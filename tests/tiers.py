@@ -81,6 +81,7 @@ SMOKE = frozenset(
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_resume[running]",
         "tests/cluster/test_inference.py::test_a_job_in_the_storage_generates_the_text",
         "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",
+        "tests/cluster/test_simulate.py::test_when_a_run_starts_and_what_it_waits_for",
         "tests/docs/test_local_pages.py::test_the_first_screen_shows_the_two_commands",
         "tests/docs/test_local_pages.py::test_make_test_is_this_very_suite",
     }

@@ -148,16 +148,14 @@ def live_runs(state: ClusterState, assumed: float) -> tuple[dict[str, LiveRun], 
     holding = [workload for workload in state.workloads if workload.has_quota and not workload.is_true("Finished")]
     for workload in holding:
         if workload.cluster_queue in known:
-            run = _holder(workload, state, assumed)
-            found[run.job.name] = run
+            _add(found, _holder(workload, state, assumed), workload)
     waiting.sort(key=lambda workload: (workload.queued_at, workload.uid))
     for rank, workload in enumerate(waiting):
         local = state.local_queues.get((workload.namespace, workload.local_queue))
         queue = local.cluster_queue if local else ""
         if queue in known and local is not None:
             stopped = f"the LocalQueue {local.name} is stopped" if local.stopped else ""
-            run = _waiter(workload, queue, rank * _RANK, state, assumed, stopped)
-            found[run.job.name] = run
+            _add(found, _waiter(workload, queue, rank * _RANK, state, assumed, stopped), workload)
         elif workload.namespace == state.namespace:
             notes.append(f"{workload.owner} waits in a queue that does not exist ({workload.local_queue or 'none'}).")
     for each in sorted(state.queues, key=lambda each: each.name):
@@ -227,6 +225,13 @@ def simulate_live(platform: Platform, runs: Mapping[str, LiveRun], **options: An
 
 
 # --- from Workloads to jobs -------------------------------------------------------------------------------------------
+
+
+def _add(found: dict[str, LiveRun], run: LiveRun, workload: Workload) -> None:
+    """Add a run. A Job and a JobSet can have the same name; the second one gets that of its Workload in addition."""
+    if run.job.name in found:
+        run = replace(run, job=replace(run.job, name=f"{run.job.name} ({workload.name})"))
+    found[run.job.name] = run
 
 
 def _waits(workload: Workload) -> bool:

@@ -168,6 +168,16 @@ def test_the_text_names_starts_bands_and_assumptions(world: World) -> None:
     assert any(line.startswith("Note: Kueue's own configuration may not be read") for line in lines)
 
 
+def test_the_page_of_a_cluster_has_the_expected_starts(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    done = world.admin("simulate", "-n", OURS, "--html", str(file))
+    assert (done.code, done.err) == (0, f"Wrote {file}.\n")
+    page = file.read_text()
+    assert f"<title>The runs of {OURS} · Slipway simulation</title>" in page
+    assert '<section id="expected">' in page
+    assert "assumed to take 4 h" in page
+
+
 def test_what_a_member_may_not_read_is_assumed_and_said(world: World) -> None:
     data = simulate(world.alice)
     runs = by_name(data)
