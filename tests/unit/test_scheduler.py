@@ -9,6 +9,7 @@ import pytest
 
 from launcher.errors import LauncherError
 from launcher.k8s.kueue.queues import ClusterQueue
+from launcher.k8s.kueue.scheduler import simulation
 from launcher.k8s.kueue.scheduler.model import Holding, KueueSettings, Outage, PodSetRequest, Scenario
 from launcher.k8s.kueue.scheduler.simulation import simulate
 from tests.unit.queue_scenarios import CHIPS, cohort, evictions, flavors, groups, job, play, queue, starts
@@ -337,6 +338,16 @@ def test_the_simulation_can_end_before_the_jobs() -> None:
 def test_an_invalid_scenario_is_an_error(jobs: list[Any], message: str) -> None:
     with pytest.raises(LauncherError, match=message):
         play([queue("q", 8)], jobs)
+
+
+def test_jobs_that_preempt_each_other_without_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "MOST_EVICTIONS", 2)
+    queues = [queue("q", 8, within="LowerPriority")]
+    jobs = [job(f"high-{at}", "q", 8, at, 5, priority=1) for at in (10, 30, 50)]
+    assert len(evictions(play(queues, [job("low", "q", 8, 0), *jobs[:2]]))) == 2
+    message = "The job low in the queue q is evicted again and again: 2 times until 50 s."
+    with pytest.raises(LauncherError, match=message):
+        play(queues, [job("low", "q", 8, 0), *jobs])
 
 
 def test_an_outage_that_ends_before_it_starts_is_an_error() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 
-from launcher.errors import UsageError
+from launcher.errors import LauncherError
 from launcher.k8s.kueue.queues import ClusterQueue
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.kueue.scheduler.cycle import Scheduler
@@ -22,8 +22,8 @@ from launcher.k8s.kueue.scheduler.state import Family, Queue, Workload
 RETRY_AFTER = 1.0
 """The seconds from a release of quota until Kueue tries again what was set aside (inadmissible_workloads.go, 0.17)."""
 
-MOST_CYCLES = 10_000
-"""The cycles at one moment after which the simulation fails: its workloads preempt each other without end."""
+MOST_EVICTIONS = 1_000
+"""The evictions of one workload after which the simulation fails: its workloads preempt each other without end."""
 
 _ZERO = Decimal()
 _FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
@@ -37,7 +37,7 @@ _FIRST_WITH_NOMINAL_RULES = (0, 17)
 def simulate(scenario: Scenario, *, until: float | None = None) -> Outcome:
     """Simulate what happens to the jobs of a scenario, until nothing happens any more or until a time.
 
-    Raises UsageError if the scenario is not valid: a queue that does not exist, a negative time, or workloads that
+    Raises LauncherError if the scenario is not valid: a queue that does not exist, a negative time, or workloads that
     preempt each other without end.
     """
     return _Simulation(scenario).run(until)
@@ -63,7 +63,6 @@ class _Simulation:
         self._latency = scenario.settings.decision_seconds
         self._planned: set[int] = set()  # families with a planned cycle
         self._busy: dict[int, float] = {}  # when the last cycle of a family ends
-        self._cycles_now = 0
         self._set_up_queues()
         self._set_up_jobs()
 
@@ -96,11 +95,11 @@ class _Simulation:
     def _set_up_jobs(self) -> None:
         for job in sorted(self._scenario.jobs, key=lambda job: (job.created, job.name)):
             if job.queue not in self._queues:
-                raise UsageError(f"The job {job.name} is in the queue {job.queue}, which does not exist.")
+                raise LauncherError(f"The job {job.name} is in the queue {job.queue}, which does not exist.")
             if job.name in self._workloads:
-                raise UsageError(f"There are two jobs with the name {job.name}.")
+                raise LauncherError(f"There are two jobs with the name {job.name}.")
             if job.takes < 0 or job.admission_delay < 0 or min(job.frees, default=0.0) < 0:
-                raise UsageError(f"The job {job.name} has a negative duration.")
+                raise LauncherError(f"The job {job.name} has a negative duration.")
             workload = self._workloads[job.name] = Workload(job, self._queues[job.queue])
             self._attempts[job.name] = []
             if job.holding is not None:
@@ -109,7 +108,7 @@ class _Simulation:
                 self._plan(job.created, _CREATED, job.name, workload)
         for outage in self._scenario.outages:
             if outage.end < outage.start:
-                raise UsageError(f"The outage of the flavor {outage.flavor} ends before it starts.")
+                raise LauncherError(f"The outage of the flavor {outage.flavor} ends before it starts.")
             self._plan(outage.start, _OUTAGE, outage.flavor, True)
             self._plan(outage.end, _OUTAGE, outage.flavor, False)
 
@@ -118,8 +117,6 @@ class _Simulation:
     def run(self, until: float | None) -> Outcome:
         while self._agenda and (until is None or self._agenda[0][0][0] <= until):
             (at, kind, name, _), entry, value = heapq.heappop(self._agenda)
-            if at > self._now:
-                self._cycles_now = 0
             self._now = at
             self._happen(kind, name, entry, value)
         self._events.sort(key=lambda event: event.at)
@@ -160,15 +157,8 @@ class _Simulation:
     def _run_cycle(self, family: Family) -> None:
         self._planned.discard(id(family))
         self._busy[id(family)] = self._now + self._scenario.settings.cycle_seconds
-        if not self._schedulers[id(family)].cycle():
-            return
-        self._schedule(family)
-        self._cycles_now += 1
-        if self._cycles_now > MOST_CYCLES:
-            raise UsageError(
-                f"Workloads in the queues {', '.join(sorted(family.queues))} preempt each other without end at "
-                f"{self._now:g} s. Check the queues' preemption policies."
-            )
+        if self._schedulers[id(family)].cycle():
+            self._schedule(family)
 
     # --- what happens to a workload ---
 
@@ -220,6 +210,12 @@ class _Simulation:
         family.version += 1
         frees = job.frees[min(workload.evictions, len(job.frees) - 1)] if job.frees else 0.0
         workload.evictions += 1
+        if workload.evictions > MOST_EVICTIONS:
+            raise LauncherError(
+                f"The job {job.name} in the queue {job.queue} is evicted again and again: {MOST_EVICTIONS} times until "
+                f"{at:.0f} s.",
+                "Check the preemption policies of this queue and of the queues in its cohort.",
+            )
         done = workload.kept + max(0.0, at - workload.admitted)
         every = job.checkpoint_every
         workload.kept = done // every * every if every else 0.0
