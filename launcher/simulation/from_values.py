@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from launcher.config.suggest import closest
 from launcher.config.values import assignment
 from launcher.config.values.tree import SET, Origin, Values, dotted, plain
 from launcher.errors import UsageError
@@ -60,9 +61,10 @@ def _changed(effective: Values, key: str, change: str, number: int) -> str:
     node = effective.root
     for part in axis.parts:
         if not isinstance(node.value, dict) or part not in node.value:
+            near = closest(str(part), map(str, node.value)) if isinstance(node.value, dict) else []
             raise UsageError(
                 f'{SET} "{key}={change}": {dotted(map(str, axis.parts))} has no value that {change} could change.',
-                f"Set it to a number: {SET} {key}=4",
+                f'Did you mean "{near[0]}" instead of "{part}"?' if near else f"Set it to a number: {SET} {key}=4",
             )
         node = node.value[part]
     old = plain(node)

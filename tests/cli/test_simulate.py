@@ -141,7 +141,11 @@ def test_a_page_is_written_and_no_other_file_is_overwritten(
     ("arguments", "code", "sentence"),
     [
         (["--set", "clusterQueues.research.quota.v6e-4x4.slices=-3"], 2, "so the result would be -1, below 0."),
-        (["--set", "clusterQueues.reserch.quota.v6e-4x4.slices=+3"], 2, "has no value that +3 could change."),
+        (
+            ["--set", "clusterQueues.reserch.quota.v6e-4x4.slices=+3"],
+            2,
+            'Did you mean "research" instead of "reserch"?',
+        ),
         (["--set", "clusterQueues.research.cohort=+3"], 2, 'the value is "all", which is not a number.'),
         (["--set", "clusterQueues.research.cohrt=x"], 1, "did you mean clusterQueues.research.cohort?"),
         (["--outage", "v6e-4x5"], 2, 'there is no flavor "v6e-4x5"; did you mean v6e-4x4?'),
