@@ -142,6 +142,16 @@ def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation
     return expected.of_waiting_run(name, target)
 
 
+def expected_starts(*, target: Target = DEFAULT_TARGET) -> dict[str, Expectation]:
+    """Return when each run of the namespace that waits in its queue starts, by its name.
+
+    Empty if the cluster may not be read for it.
+    """
+    from launcher.simulation import expected_start as expected
+
+    return expected.of_waiting_runs(target)
+
+
 def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:
     """Return when the run of an object (`preview(plan).waiting`) would start if it was submitted now.
 

@@ -22,8 +22,17 @@ _NEW = "new"  # the uid of a run that does not exist yet
 
 def of_waiting_run(name: str, target: Target) -> Expectation | None:
     """Return the expectation of a run that waits in its queue; None if the cluster may not be read for it."""
+    return of_waiting_runs(target).get(name)
+
+
+def of_waiting_runs(target: Target) -> dict[str, Expectation]:
+    """Return the expectation of each run of the namespace that waits, by its name.
+
+    Empty if the cluster may not be read for it.
+    """
     state = _read(target)
-    return None if state is None else _expectation(state, name)
+    answers = [] if state is None else live.expectations(state).runs
+    return {each.run.name: each for each in answers if not each.run.running}
 
 
 def of_new_run(obj: Mapping[str, Any], target: Target) -> Expectation | None:

@@ -289,6 +289,13 @@ def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: 
         data = world.admin("status", "mine", "-n", OURS, "-o", "json").json
         assert data["state"] == "queued"
         assert data["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
+        listed = world.admin("list", "--starts", "-n", OURS, "-o", "json").json
+        assert [run["starts"]["seconds"] for run in listed] == [pytest.approx(5 * HOUR, abs=120)]
+        table = world.admin("list", "--starts", "-n", OURS).out
+        assert re.search(r"STARTS\n.* in about (4 h 5\d min|5 h) ", table), table
+        assert "STARTS" not in world.admin("list", "-n", OURS).out
+        refused = world.admin("list", "--starts", "-A")
+        assert (refused.code, refused.out) == (2, "")
         text = world.admin("status", "mine", "-n", OURS).out
         assert re.search(r"^starts +in about (5 h|4 h 5\d min) ", text, re.MULTILINE), text
     finally:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import click
 
 from launcher import api
 from launcher.backends import selection
+from launcher.backends.base import State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
 from launcher.backends.serving import models as served_models
@@ -30,6 +32,7 @@ _NONE = "No runs found. To start a run: launcher submit -f FILE"
 @click.option("--sweep", default="", metavar="NAME", help="List only the runs of this sweep.")
 @click.option("--clusters", "only_clusters", is_flag=True, help="List only the long-lived Ray clusters.")
 @click.option("--models", "only_models", is_flag=True, help="List only the served models.")
+@click.option("--starts", "with_starts", is_flag=True, help="Also simulate when the runs that wait will start.")
 @format_option
 def command(
     names: tuple[str, ...],
@@ -39,6 +42,7 @@ def command(
     sweep: str,
     only_clusters: bool,
     only_models: bool,
+    with_starts: bool,
     form: str,
 ) -> None:
     """List the runs of this machine and of the namespace.
@@ -59,6 +63,8 @@ def command(
         raise UsageError("--models cannot be used with --clusters, --sweep, or the names, states or ages of runs.")
     if only_models and target.local:
         raise UsageError("--models cannot be used with --local: served models are in a cluster.")
+    if with_starts and (everywhere or target.local or only_clusters or only_models):
+        raise UsageError("--starts cannot be used with --all-namespaces, --local, --clusters or --models.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
@@ -82,10 +88,18 @@ def command(
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     runs = found
-    text = run_table.table(runs) if runs else ""
+    waiting = with_starts and any(run.in_cluster and run.state in (State.QUEUED, State.PREEMPTED) for run in runs)
+    expected = api.expected_starts(target=target) if waiting else {}
+    starts = {name: each.starts for name, each in expected.items() if each.starts is not None}
+    text = run_table.table(runs, {name: each.text for name, each in starts.items()}) if runs else ""
     if form == "text" and not (sweep or names or only):
         text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
-    output.emit([run.as_json() for run in runs], form, text, paint=colour.tables)
+    now = datetime.now(UTC)
+    data = [
+        run.as_json() | ({"starts": starts[run.name].as_json(now)} if run.in_cluster and run.name in starts else {})
+        for run in runs
+    ]
+    output.emit(data, form, text, paint=colour.tables)
 
 
 def _print_clusters(target: Target, form: str) -> None:
