@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 from launcher import formatting
-from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import ClusterQueue, FlavorResource
 from launcher.k8s.kueue.scheduler.model import Holding, Job, PodSetRequest
@@ -195,19 +194,15 @@ def with_change(
 ) -> LiveAnswer:
     """Return the answer with a second simulation: in the queues of `files` and `sets`, and with other changes.
 
-    Raises LauncherError for values or a change that are not valid, and for queues that runs need and `files` lack.
+    Queues that `files` lack stay as they are in the cluster. Raises LauncherError for values or a change that are not
+    valid.
     """
     platform = from_values.platform(files, sets) if files or sets else state.platform
     runs, _ = live_runs(state, assumed)
     able = {name: run for name, run in runs.items() if not run.stopped}
     jobs = {name: run.job for name, run in able.items()}
     teams = {name: run.team for name, run in able.items()}
-    missing = sorted({job.queue for job in jobs.values()} - set(platform.queue_names))
-    if missing:
-        raise LauncherError(
-            f"The values have no ClusterQueue {', '.join(missing)}, in which runs of the cluster wait or run.",
-            "Use the values of all queues that the runs are in.",
-        )
+    platform = _with_other_queues(platform, state.platform)
     added = changes.added()
     jobs |= jobs_of(added, platform)
     teams |= {run.name: team_of(run, platform) for run in added}
@@ -215,6 +210,20 @@ def with_change(
     outages = changing.outages(changes.outages, platform)
     changed = run_simulation(platform, jobs, teams, outages=outages, settings=state.kueue.settings())
     return replace(answer, changed=changed)
+
+
+def _with_other_queues(values: Platform, cluster: Platform) -> Platform:
+    """Return the queues of the values, and those of the cluster that the values do not have, unchanged."""
+    names, cohorts = set(values.queue_names), {cohort.name for cohort in values.cohorts}
+    return replace(
+        values,
+        cluster_queues=[*values.cluster_queues, *(each for each in cluster.cluster_queues if each.name not in names)],
+        cohorts=[*values.cohorts, *(each for each in cluster.cohorts if each.name not in cohorts)],
+        flavors={**cluster.flavors, **values.flavors},
+        teams={**cluster.teams, **values.teams},
+        priorities={**cluster.priorities, **values.priorities},
+        resource_flavors={**cluster.resource_flavors, **values.resource_flavors},
+    )
 
 
 def simulate_live(platform: Platform, runs: Mapping[str, LiveRun], **options: Any) -> Simulated:

@@ -186,7 +186,7 @@ def test_what_a_member_may_not_read_is_assumed_and_said(world: World) -> None:
     assert f"the quota that they hold in the queue {THEIRS} is assumed to be free in 4 h (--assume)" in notes
     assert f"You may not read the 1 run that waits in the queue {THEIRS}" in notes
     hidden = simulate(world.alice, "--add", f"{{queue: {OURS}, chips: 8, lasts: 1h}}")["before"]["runs"]
-    assert [run["team"] for run in hidden if run["name"].startswith("hidden-")] == ["other teams"]
+    assert [run["team"] for run in hidden if run["name"].startswith(f"hidden-{THEIRS}-")] == ["other teams"]
     seen = simulate(world.admin, "--add", f"{{queue: {OURS}, chips: 8, lasts: 1h}}")["before"]["runs"]
     assert f"{THEIRS}/theirs-runs" in {run["name"] for run in seen}
 

@@ -51,8 +51,12 @@ def plans() -> Iterator[Plan]:
             yield api.plan_cluster([str(file)])
     for names in PRESETS:
         yield api.plan_cluster(names, ["gke.project=demo-project"])
-    # The tutorial, which tests/cluster/test_gke.py follows.
-    yield api.plan_cluster(PRESETS[0], ["gke.project=demo-project", "gke.bucket.name=demo-project-slipway"])
+    # The tutorial, which tests/cluster/test_gke.py follows: the cluster, and with the flavor of the served model.
+    tutorial = ["gke.project=demo-project", "gke.bucket.name=demo-project-slipway"]
+    yield api.plan_cluster(PRESETS[0], tutorial)
+    flavor = {"accelerator": "v6e", "topology": "2x4", "machineType": "ct6e-standard-8t"}
+    served = [f"flavors.v6e-8.{key}={value}" for key, value in flavor.items()]
+    yield api.plan_cluster(PRESETS[0], [*tutorial, *served, "clusterQueues.research.quota.v6e-8.slices=2"])
     yield from map(plan_of, FILES)
 
 
