@@ -160,8 +160,15 @@ def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     tokens = torch.tensor([tokenizer.encode(PROMPT)])
-    bare = tokenizer.decode(model.generate(tokens, max_new_tokens=24, do_sample=False)[0], skip_special_tokens=True)
+    generated = model.generate(
+        tokens, max_new_tokens=24, do_sample=False, output_scores=True, return_dict_in_generate=True
+    )
+    # Rounding decides between two tokens whose scores are almost equal, so the comparison ends before the first such.
+    margins = [float(best - second) for best, second in (score[0].topk(2).values for score in generated.scores)]
+    sure = next((index for index, margin in enumerate(margins) if margin < 1e-3), len(margins))
+    bare = tokenizer.decode(generated.sequences[0, : tokens.shape[1] + sure], skip_special_tokens=True)
     return {
+        "sure": sure,
         "bare": bare.removeprefix(tokenizer.decode(tokens[0], skip_special_tokens=True)),
         "whole": whole.choices[0].text,
         "reason": whole.choices[0].finish_reason,

@@ -67,9 +67,13 @@ def test_a_trained_model_answers_as_transformers_and_launcher_generate_do(
     found: dict[str, Any], exported: list[Path]
 ) -> None:
     answers = found["answers"]
-    assert answers["whole"] == answers["bare"]
+    # A token can end within a character, which is then cut off.
+    bare = answers["bare"].rstrip("\ufffd") if answers["sure"] < 24 else answers["bare"]
+    assert answers["whole"].startswith(bare)
     options = ("--temperature", "0", "--max-tokens", "24", "-o", "json")
-    assert answers["whole"] == json.loads(launcher("generate", str(exported[0]), "def main(", *options))["text"]
+    text = json.loads(launcher("generate", str(exported[0]), "def main(", *options))["text"]
+    assert text.startswith(bare)
+    assert answers["sure"] < 24 or answers["whole"] == bare == text
     assert answers["streamed"] == answers["whole"]
     assert answers["parts"] > 5
     assert answers["chat_streamed"] == answers["chat"] != ""
