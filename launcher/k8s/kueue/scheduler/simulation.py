@@ -6,6 +6,7 @@ import heapq
 from dataclasses import replace
 from decimal import Decimal
 from itertools import count
+from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.k8s.kueue.queues import ClusterQueue
@@ -266,9 +267,9 @@ class _Simulation:
     def _record(self, event: Event) -> None:
         self._events.append(event)
 
-    def _close(self, workload: Workload, **changes: object) -> None:
+    def _close(self, workload: Workload, **changes: Any) -> None:
         attempts = self._attempts[workload.name]
-        attempts[-1] = replace(attempts[-1], **changes)  # type: ignore[arg-type]
+        attempts[-1] = replace(attempts[-1], **changes)
 
     def _never(self) -> dict[str, str]:
         """Return why each job that still waits does not end."""
