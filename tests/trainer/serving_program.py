@@ -140,8 +140,53 @@ def refusals(client: openai.OpenAI, url: str) -> dict[str, str]:
     return found
 
 
-def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
-    """Return answers in all forms, and what transformers itself generates."""
+class Greedy:
+    """Compares texts with the tokens that transformers itself rates highest.
+
+    An answer is a text, which does not determine its tokens. So the tokens are searched: at each position, those whose
+    logit in one forward pass over all tokens before is at most TOLERANCE below the highest. Two tokens qualify only if
+    rounding decides between them, because the cache and other libraries add in another order.
+    """
+
+    TOLERANCE = 1e-3
+
+    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.tokenizer = tokenizer
+        self.end = self.model.generation_config.eos_token_id
+
+    def explains(self, prompt: list[int], text: str, count: int, *, ended: bool = False) -> bool:
+        """Return whether `count` tokens exist that have the text, and of which each has the highest logit.
+
+        `ended`: the last of them is the token that ends a text.
+        """
+        candidates: list[list[int]] = [[]]
+        for number in range(count):
+            longer = []
+            for tokens in candidates:
+                with torch.inference_mode():
+                    logits = self.model(torch.tensor([prompt + tokens])).logits[0, -1]
+                highest = (logits >= logits.max() - self.TOLERANCE).nonzero().flatten().tolist()
+                longer += [[*tokens, token] for token in highest]
+            last = ended and number == count - 1
+            candidates = [
+                tokens
+                for tokens in longer
+                # A token can end within a character, which is decoded as U+FFFD until the rest follows.
+                if (tokens[-1] == self.end) == last and text.startswith(self.text(prompt, tokens).rstrip("\ufffd"))
+            ]
+        return any(self.text(prompt, tokens) == text for tokens in candidates)
+
+    def text(self, prompt: list[int], tokens: list[int]) -> str:
+        before, whole = (self.tokenizer.decode(all_, skip_special_tokens=True) for all_ in (prompt, prompt + tokens))
+        return str(whole).removeprefix(str(before))
+
+
+def answers(client: openai.OpenAI, folder: Path, generated: str) -> dict[str, Any]:
+    """Return answers in all forms, and whether they, and `generated`, are what transformers itself generates.
+
+    `generated` is the text of `launcher generate` for the same prompt.
+    """
     common: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
     whole = client.completions.create(**common)
     usage = {"include_usage": True}
@@ -157,23 +202,27 @@ def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
         client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=1, top_p=0.9, seed=seed)
         for seed in (1, 1, 2)
     ]
-    model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    tokens = torch.tensor([tokenizer.encode(PROMPT)])
-    generated = model.generate(
-        tokens, max_new_tokens=24, do_sample=False, output_scores=True, return_dict_in_generate=True
-    )
-    # Rounding decides between two tokens whose scores are almost equal, so the comparison ends before the first such.
-    margins = [float(best - second) for best, second in (score[0].topk(2).values for score in generated.scores)]
-    sure = next((index for index, margin in enumerate(margins) if margin < 1e-3), len(margins))
-    bare = tokenizer.decode(generated.sequences[0, : tokens.shape[1] + sure], skip_special_tokens=True)
+    question = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    bare = Greedy(folder, tokenizer)
+    prompt = tokenizer.encode(PROMPT)
     return {
-        "sure": sure,
-        "bare": bare.removeprefix(tokenizer.decode(tokens[0], skip_special_tokens=True)),
         "whole": whole.choices[0].text,
+        "greedy": {
+            "whole": bare.explains(prompt, whole.choices[0].text, 24),
+            "chat": bare.explains(
+                tokenizer.encode(question, add_special_tokens=False),
+                chat.choices[0].message.content or "",
+                chat.usage.completion_tokens if chat.usage else 0,
+                ended=chat.choices[0].finish_reason == "stop",
+            ),
+            "launcher generate": bare.explains(prompt, generated, 24),
+            "other text": bare.explains(prompt, whole.choices[0].text[::-1], 24),
+            "shorter text": bare.explains(prompt, whole.choices[0].text, 23),
+        },
         "reason": whole.choices[0].finish_reason,
         "usage": whole.usage.model_dump() if whole.usage else None,
-        "prompt_tokens": tokens.shape[1],
+        "prompt_tokens": len(prompt),
         "streamed": "".join(part.choices[0].text for part in parts if part.choices),
         "parts": len(parts),
         "stream_usage": parts[-1].usage.model_dump() if parts[-1].usage else None,
@@ -291,6 +340,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True, help="Ray Serve's config, as charts/serve renders it")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--models", type=Path, nargs=2, help="two folders, with a chat template")
+    parser.add_argument("--generated", type=Path, help="a file with the text that launcher generate printed")
     parser.add_argument("--speed", action="store_true", help="only compare the speed of a model with random weights")
     arguments = parser.parse_args()
     config = yaml.safe_load(arguments.config.read_text())
@@ -310,7 +360,7 @@ def main() -> None:
     else:
         found["health"] = requests.get(f"http://127.0.0.1:{arguments.port}/healthz", timeout=60).status_code
         found["models"] = [model.id for model in client.models.list()]
-        found["answers"] = answers(client, first)
+        found["answers"] = answers(client, first, arguments.generated.read_text())
         found["refusals"] = refusals(client, url)
         found["many"] = many(client, found["answers"]["whole"])
         found["killed"] = killed(client)
