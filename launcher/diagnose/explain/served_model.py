@@ -11,17 +11,14 @@ from launcher.backends.kubernetes.logs import ray_workers
 from launcher.backends.serving.models import FAILING, ServedModel, last_line
 from launcher.diagnose.explain import (
     queue_position,
-    rules_impossible,
     rules_lifecycle,
-    rules_nodes,
     rules_not_queued,
     rules_pods,
-    rules_quota,
     rules_start,
 )
 from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.formatting import one_line, sentence
-from launcher.diagnose.explain.rule_order import hidden_objects
+from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation, warnings
 from launcher.k8s import client as door
 from launcher.k8s import label_keys, objects
@@ -278,46 +275,13 @@ def _pod_text(pod: Pod) -> str:
     return f"is {(pod.phase or 'Pending').lower()}, and not ready."
 
 
+# These compare spec.suspend with the Workload, which before Kueue 0.17 is that of the model's Ray cluster.
+_ONLY_RUNS = (rules_not_queued.unmanaged, rules_not_queued.silent_kueue)
+
 _RULES: tuple[_Rule, ...] = (
     rules_lifecycle.being_deleted,
     _given_up,
-    # The queue does not accept it.
-    rules_not_queued.no_kueue,
-    rules_start.webhook_down,
-    rules_not_queued.no_workload,
-    rules_not_queued.no_local_queue,
-    rules_not_queued.no_cluster_queue,
-    rules_not_queued.local_queue_stopped,
-    rules_not_queued.cluster_queue_closed,
-    rules_not_queued.inadmissible,
-    rules_impossible.not_covered,
-    rules_impossible.no_flavor,
-    rules_impossible.too_large,
-    # It has to wait.
-    rules_quota.makes_room,
-    rules_quota.preempted,
-    rules_quota.pods_ready_timeout,
-    rules_quota.evicted,
-    rules_impossible.topology_full,
-    rules_quota.quota_in_use,
-    rules_quota.strict_line,
-    rules_quota.not_looked_at,
-    rules_impossible.reported_reason,
-    rules_start.check_pending,
-    rules_start.silent_operator,
-    # Its pods are rejected, or exist and do not run.
-    rules_start.over_namespace_quota,
-    rules_start.pod_security,
-    rules_pods.image_not_pulled,
-    rules_pods.wrong_settings,
-    rules_nodes.volume_unbound,
-    rules_nodes.scaling_up,
-    rules_nodes.not_scaling_up,
-    rules_nodes.no_such_nodes,
-    rules_nodes.taint_not_tolerated,
-    rules_nodes.nodes_full,
-    rules_nodes.gated,
-    rules_pods.not_mounted,
+    *(rule for rule in UNTIL_PODS_RUN if rule not in _ONLY_RUNS),
     # The container of a host restarts while its application cannot be deployed, so the application is the cause.
     _application_failing,
     rules_pods.crashing,
