@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from launcher.api._backend import backend_for
 from launcher.api.alternatives import choose_alternative
 from launcher.api.forecasts import refuse_misfits
-from launcher.backends.base import Preview, found_or_deleted
+from launcher.backends.base import Preview
 from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import find
+from launcher.backends.switches import Followed, look_again
 from launcher.config.kinds import RunKind
 from launcher.errors import ExitCode, LauncherError
 from launcher.k8s.errors import Unreachable
@@ -92,11 +93,13 @@ def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Ta
 def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> RunStatus:
     """Wait until the run ends, and return its status. Raises WaitTimeout after `timeout` seconds.
 
-    If the API server does not answer, the request is repeated.
+    If the API server does not answer, the request is repeated. If launcher submit switches the run to another
+    alternative of slice.any, wait for the end of the last attempt.
     """
-    backend, now = find(name, target)
+    backend, now = look_again(lambda: find(name, target), target)
+    followed = Followed()
     deadline = None if timeout is None else time.monotonic() + timeout
-    while not now.state.ended:
+    while not followed.ended(now):
         pause = backend.poll_seconds
         if deadline is not None:
             pause = min(pause, deadline - time.monotonic())
@@ -104,7 +107,7 @@ def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TA
                 raise WaitTimeout(f'Timed out after {timeout:g} s: the run "{name}" is {now.state}. It continues.')
         time.sleep(pause)
         with contextlib.suppress(Unreachable):
-            now = found_or_deleted(backend.status(name), name)
+            now = followed.next(backend.status(now.name), now)
     return now
 
 
@@ -113,7 +116,8 @@ def cancel(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:
 
     Returns when all resources are released. Raises LauncherError if that takes minutes; call it again to keep waiting.
     """
-    return find(name, target)[0].cancel(name)
+    backend, now = look_again(lambda: find(name, target), target)
+    return backend.cancel(now.name)
 
 
 def delete(name: str, *, target: Target = DEFAULT_TARGET) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher import formatting
-from launcher.backends.base import RunStatus, State, found_or_deleted
+from launcher.backends.base import RunStatus, State
+from launcher.backends.switches import Followed
 from launcher.cli import colour, output
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
@@ -70,7 +71,7 @@ def follow(
     """
     name, restarts, attempt = status.name, status.restarts, status.attempt
     silent = False
-    stuck = StuckTimer(backend)
+    stuck, followed = StuckTimer(backend), Followed()
     try:
         with _view(live or _Bar) as view:
             while True:
@@ -85,7 +86,7 @@ def follow(
                     view.print_line(f"Restart {status.restarts}" + (f": {status.reason}" if status.reason else "."))
                 restarts, attempt = status.restarts, status.attempt
                 view.show(status)
-                if status.state.ended:
+                if followed.ended(status):
                     return status
                 time.sleep(backend.poll_seconds)
                 try:
@@ -94,7 +95,7 @@ def follow(
                     if alternatives is not None and (switched := alternatives.switch(now)) is not None:
                         view.print_line(switched.message)
                         now = switched.status
-                    status = status.carry_over(found_or_deleted(now, name))
+                    status = status.carry_over(followed.next(now, status))
                 except Unreachable as error:
                     # The run does not depend on this process. Retry: API servers and networks recover.
                     if not silent:
@@ -121,7 +122,7 @@ def to_the_end(
 
     `values` is as in `summary`, and `alternatives` as in `follow`.
     """
-    if not status.state.ended:
+    if status.can_be_cancelled:
         status = follow(backend, status, target, alternatives=alternatives)
     output.emit(status.as_json(), form, summary(status, target, values=values), paint=colour.status)
     return exit_code(status)

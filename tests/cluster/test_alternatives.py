@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from launcher import api
 from launcher.backends.base import RunStatus, Submission
+from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.cli.follow import follow
@@ -255,6 +257,83 @@ def test_a_cancel_while_the_last_attempt_is_deleted_ends_the_next(
     assert switched is not None
     assert [(each.state, each.reason, each.attempt) for each in results] == [("cancelled", "Cancelled.", 2)]
     assert api.status("demo", target=switch.target).state == "cancelled"
+
+
+type InTheGap = Callable[[Callable[[], Any]], Any]
+
+
+@pytest.fixture
+def in_the_gap(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> InTheGap:
+    """Switches the run and calls a function of another client, and returns its result.
+
+    The function starts after the first attempt is deleted, or `before` the switch. The next attempt is created only
+    after the function has found no run. `after` is called after the switch.
+    """
+
+    def run(function: Callable[[], Any], *, before: bool = False, after: Callable[[], Any] = lambda: None) -> Any:
+        create, find, results = Cluster.create, kube_view.find, []
+        looked, missed = threading.Event(), threading.Event()
+        caller = threading.Thread(target=lambda: results.append(function()))
+
+        def observed(cluster: Cluster, name: str) -> RunObject | None:
+            found = find(cluster, name)
+            if cluster is not switch.backend.cluster:
+                (looked if found else missed).set()
+            return found
+
+        def create_later(cluster: Cluster, *arguments: Any, **named: Any) -> Any:
+            if not named.get("dry_run"):
+                if not before:
+                    caller.start()
+                assert missed.wait(30)
+            return create(cluster, *arguments, **named)
+
+        monkeypatch.setattr(kube_view, "find", observed)
+        monkeypatch.setattr(Cluster, "create", create_later)
+        if before:
+            caller.start()
+            assert looked.wait(30)
+        switched = switch()
+        assert switched is not None
+        after()
+        caller.join(60)
+        (result,) = results
+        return result
+
+    return run
+
+
+def test_a_cancel_between_two_attempts_ends_the_next(
+    switch: Switch, in_the_gap: Any, cli: LauncherCli, admin: Api
+) -> None:
+    status = in_the_gap(switch.cancel)
+    assert (status.state, status.reason, status.attempt) == ("cancelled", "Cancelled.", 2)
+    switch.status = api.status("demo", target=switch.target)
+    assert switch() is None
+    assert len(cli.runs(admin)) == 1
+
+
+def test_the_command_cancel_between_two_attempts_ends_the_next(
+    switch: Switch, in_the_gap: Any, cli: LauncherCli
+) -> None:
+    done = in_the_gap(lambda: cli("cancel", "demo", "-n", cli.namespace))
+    assert (done.code, done.err.splitlines()[-1]) == (0, 'The run "demo" is cancelled.')
+    assert api.status("demo", target=switch.target).attempt == 2
+
+
+@pytest.mark.parametrize("verb", ["wait", "attach"])
+def test_wait_and_attach_continue_with_the_next_attempt(
+    switch: Switch, in_the_gap: Any, cli: LauncherCli, verb: str
+) -> None:
+    done = in_the_gap(lambda: cli(verb, "demo", "-n", cli.namespace, "-o", "json"), before=True, after=switch.cancel)
+    found = json.loads(done.out)
+    assert (done.code, found["attempt"], found["reason"]) == (1, 2, "Cancelled.")
+
+
+def test_a_run_that_does_not_exist_cannot_be_cancelled(cli: LauncherCli) -> None:
+    done = cli("cancel", "demo", "-n", cli.namespace)
+    assert done.code == 1
+    assert done.err.startswith('Error: The run "demo" was not found')
 
 
 def test_a_cancel_of_a_pattern_ends_a_run_that_is_switched(

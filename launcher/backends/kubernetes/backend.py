@@ -30,6 +30,7 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
+from launcher.backends.switches import GAP_SECONDS, SWITCH_SECONDS
 from launcher.config.checks.problems import has_errors
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 _WORKLOAD_SECONDS = 15.0
 _GONE_SECONDS = 90.0
 _FREED_SECONDS = 90.0
-# How long a cancel waits for the next attempt of a run that a submit has just deleted.
-_SWITCH_SECONDS = 30.0
 _RACES = 20
 # The annotations with the values of a run's training, in JSON.
 _CONFIGS = re.compile(
@@ -465,14 +464,16 @@ class KubernetesBackend:
     # --- ending ---
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:
-        run = self._known(name)
+        run = self._find(name) or self._created_again(name, GAP_SECONDS)
         while True:
             try:
                 return self._cancel(run, reason)
             except _RunDeleted:
-                if not run.being_switched:
+                # Without the mark, the run was deleted after it was read; a run with its name may be another user's.
+                if not run.being_switched and self._find(name) is not None:
                     raise
-            run = self._next_attempt(run)
+            self._wait_until_gone(run)
+            run = self._created_again(name, SWITCH_SECONDS if run.being_switched else GAP_SECONDS)
 
     def _cancel(self, run: RunObject, reason: str) -> RunStatus:
         """Cancel the run. Raises _RunDeleted if another client deletes or replaces it at the same time."""
@@ -488,17 +489,16 @@ class KubernetesBackend:
                 raise self._unknown(run.name)
         return self._stop_and_wait(run)
 
-    def _next_attempt(self, run: RunObject) -> RunObject:
-        """Wait for the next attempt of a run that a submit deletes, to switch to another alternative, and return it.
+    def _created_again(self, name: str, seconds: float) -> RunObject:
+        """Wait for the next attempt of a run that a submit deleted, to switch to another alternative, and return it.
 
-        Raises _RunDeleted if there is none, because the submit was stopped.
+        Raises _RunDeleted if there is none, because the submit was stopped or another client deleted the run.
         """
-        self._wait_until_gone(run)
-        wait = Wait(_SWITCH_SECONDS, min(0.2, self.poll_seconds), self.report_progress)
-        while (found := self._find(run.name)) is None:
+        wait = Wait(seconds, min(0.2, self.poll_seconds), self.report_progress)
+        while (found := self._find(name)) is None:
             if wait.over:
-                raise self._unknown(run.name)
-            wait.for_(f'Waiting for launcher submit to create the next attempt of the run "{run.name}"…')
+                raise self._unknown(name)
+            wait.for_(f'Waiting for launcher submit to create the next attempt of the run "{name}"…')
         return found
 
     def delete(self, name: str) -> None:

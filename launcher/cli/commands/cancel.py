@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from launcher import api
 from launcher.backends import selection
-from launcher.backends.base import RunStatus
+from launcher.backends.base import Backend, RunStatus
+from launcher.backends.switches import look_again
 from launcher.cli import output, sweep_verbs
 from launcher.cli.options import format_option, run_names_argument, run_target_options
 from launcher.k8s.target import Target
+
+if TYPE_CHECKING:
+    from launcher.backends.sweeps.sweep import Sweep
 
 
 @click.command()
@@ -24,7 +30,11 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
     if len(names) > 1 or selection.is_pattern(names[0]):
         _cancel_all(names, target, form)
         return
-    backend, before = api.run_or_model(names[0], lambda: api.resolve(names[0], target), target=target, ends=True)
+
+    def find() -> tuple[Backend, RunStatus | Sweep]:
+        return api.run_or_model(names[0], lambda: api.resolve(names[0], target), target=target, ends=True)
+
+    backend, before = look_again(find, target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
         sweep_verbs.cancel(before, backend, form)
@@ -42,7 +52,9 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
 
 def _cancel_all(names: tuple[str, ...], target: Target, form: str) -> None:
     with api.only_runs(target, ends=True):
-        selected = api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}"))
+        selected = look_again(
+            lambda: api.select(names, target, warn=lambda line: output.narrate(f"Warning: {line}")), target
+        )
     active = [(backend, status) for backend, status in selected if status.can_be_cancelled]
     for backend, _ in active:
         backend.report_progress = output.narrate
