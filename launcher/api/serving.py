@@ -136,7 +136,9 @@ def model_logs(
 ) -> Iterator[str]:
     """Yield the log of a served model's head by line, or that of the host with the number `worker`.
 
-    With `follow`, continue until the served model is deleted. `tail` and `since` are those of `logs`.
+    Without both `worker` and `follow`, a model that does not answer, or whose new version does not, yields the logs of
+    its head and of all hosts, and the messages of Ray Serve's controller. With `follow`, continue until the served
+    model is deleted. `tail` and `since` are those of `logs`.
     """
     from launcher.backends.serving import logs
     from launcher.backends.serving import models as serving
@@ -146,6 +148,8 @@ def model_logs(
     if model is None:
         raise _deleted(name)
     excerpt = Excerpt(tail, None if since is None else time.time() - since)
+    if worker is None and not follow and (model.failure or not model.answers):
+        return logs.not_ready(cluster, model, excerpt=excerpt)
     return logs.lines(cluster, model, follow=follow, worker=worker, excerpt=excerpt)
 
 

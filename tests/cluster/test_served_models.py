@@ -226,6 +226,30 @@ def test_logs_are_those_of_the_head_or_a_host(served: Served) -> None:
     assert [(each.code, each.out) for each in followed] == [(0, "deploying\ndeployed\nmore\n")]
 
 
+def test_logs_of_a_model_that_does_not_become_ready(served: Served) -> None:
+    """They have the reason: of the host whose replica fails, and of Ray Serve's controller."""
+    namespace = served.cli.namespace
+    failed = fake_kuberay.part("llama-1", application="DEPLOY_FAILED", message=fake_kuberay.TRACEBACK)
+    deployments = failed["applicationStatuses"]["model"]["serveDeploymentStatuses"]
+    deployments["Model"]["message"] = "The deployment failed to start 3 times."
+    served.write(fake_kuberay.status(pending=failed))
+    head, host = add_pods(served.plane, namespace, NAME, "llama-1", ready=2)
+    until(lambda: served.running(head)() and served.running(host)())
+    served.plane.write_log(namespace, head, "ray-head", ["started", "deploying"])
+    served.plane.write_log(namespace, host, "ray-worker", ["loading", "ValueError"])
+    serve = [
+        "==> Ray Serve <==",
+        *f"application model is DEPLOY_FAILED: {fake_kuberay.TRACEBACK}".splitlines(),
+        "deployment Model is UNHEALTHY: The deployment failed to start 3 times.",
+    ]
+    done = served("logs", NAME)
+    pods = ["==> head <==", "started", "deploying", "==> worker 0 <==", "loading", "ValueError"]
+    assert (done.code, done.out.splitlines()) == (0, [*pods, *serve])
+    pods = ["==> head <==", "deploying", "==> worker 0 <==", "ValueError"]
+    assert served("logs", NAME, "--tail", "1").out.splitlines() == [*pods, *serve]
+    assert served("logs", NAME, "--worker", "0").out == "loading\nValueError\n"
+
+
 def test_replicas_between_the_limits(served: Served) -> None:
     done = served.install("--set", "serve.replicas.max=4", "--timeout", "0")
     assert done.code == 0, done.err

@@ -1,7 +1,7 @@
 """The logs of a served model's pods: of its head, or of a host.
 
 The log of a host has the output of its replica, because charts/serve sets RAY_LOG_TO_STDERR. On the head, Ray writes
-the logs of its actors to files in the pod.
+the logs of its actors to files in the pod. KubeRay copies the messages of Ray Serve's controller to the RayService.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
 from launcher.k8s.pods import Pod, newest
 
 
+class _NothingWritten(LauncherError):
+    """A pod has no log yet."""
+
+
 def lines(
     cluster: Cluster,
     model: ServedModel,
@@ -36,10 +40,7 @@ def lines(
     """
     pod = _pod(cluster, model, worker)
     if pod is None:
-        raise LauncherError(
-            f'The served model "{model.name}" is {model.state_and_reason[0]} and has no pods yet.',
-            f"To find out why: launcher explain {model.name} -n {model.namespace}",
-        )
+        raise _no_pods(model)
     tail = excerpt.tail
     since = "" if excerpt.since is None else f"{datetime.fromtimestamp(excerpt.since, UTC):%Y-%m-%dT%H:%M:%S}Z"
     last, count = "", 0  # the time of the last line, and the number of lines with this time
@@ -60,7 +61,7 @@ def lines(
                 yield text
         except (Invalid, NotFound) as error:
             if not follow:  # the container has not started, or the pod was just deleted
-                raise LauncherError(
+                raise _NothingWritten(
                     f'The pod {pod.name} of the served model "{model.name}" has written nothing yet.',
                     f"To find out why: launcher explain {model.name} -n {model.namespace}",
                 ) from error
@@ -81,6 +82,48 @@ def lines(
             pod, tail, since, last, count = found, None, "", "", 0
         elif last:
             tail, since = None, f"{last.rstrip('Z').partition('.')[0]}Z"
+
+
+def not_ready(cluster: Cluster, model: ServedModel, *, excerpt: Excerpt = WHOLE) -> Iterator[str]:
+    """Yield the logs of the head and of each host, and the messages of Ray Serve's controller, each after a title.
+
+    For a model that does not answer: a replica that fails may be on any host. `excerpt` selects lines of each log.
+    """
+    head = _pod(cluster, model, None)
+    if head is None:
+        raise _no_pods(model)
+    pods, newest_cluster = models.pods_of(cluster, model), head.label(label_keys.RAY_CLUSTER)
+    own = [pod for pod in pods if pod.label(label_keys.RAY_CLUSTER) == newest_cluster]
+    for number in (None, *range(len(ray_workers(own)))):
+        try:
+            printed = list(lines(cluster, model, follow=False, worker=number, excerpt=excerpt))
+        except _NothingWritten as error:  # a pod that has not started must not hide the others
+            printed = [error.message]
+        yield "==> head <==" if number is None else f"==> worker {number} <=="
+        yield from printed
+    messages = list(_serve_messages(model))
+    if messages:
+        yield "==> Ray Serve <=="
+        yield from messages
+
+
+def _no_pods(model: ServedModel) -> LauncherError:
+    return LauncherError(
+        f'The served model "{model.name}" is {model.state_and_reason[0]} and has no pods yet.',
+        f"To find out why: launcher explain {model.name} -n {model.namespace}",
+    )
+
+
+def _serve_messages(model: ServedModel) -> Iterator[str]:
+    applications = (model.pending or model.active).get("applicationStatuses") or {}
+    for name, application in applications.items():
+        parts = {f"application {name}": application}
+        for deployment, status in (application.get("serveDeploymentStatuses") or {}).items():
+            parts[f"deployment {deployment}"] = status
+        for what, status in parts.items():
+            title, _, rest = (status.get("message") or "").strip().partition("\n")
+            yield f"{what} is {status.get('status')}" + (f": {title}" if title else "")
+            yield from rest.splitlines()
 
 
 def _pod(cluster: Cluster, model: ServedModel, worker: int | None) -> Pod | None:

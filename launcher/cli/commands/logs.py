@@ -38,7 +38,8 @@ def command(
     a long-lived Ray cluster, --since uses the times in the trainer's lines.
 
     For a served model, the log of the head's pod is printed, and with --worker that of a host, with the output of its
-    replica.
+    replica. While the model does not answer, the logs of all its pods are printed, and then the messages of Ray Serve's
+    controller; with --follow, only the log of the head.
 
     With -o json or yaml, each line is printed as a separate item: {"line": text}. On a terminal, control characters
     except colours are replaced; to a file or a pipe, the lines are printed unchanged.

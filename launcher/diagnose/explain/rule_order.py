@@ -20,7 +20,7 @@ from launcher.diagnose.explain.situation import Situation
 
 Rule = Callable[[Situation], Finding | None]
 
-_ENDED: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (
     # The run has ended or is being stopped.
     rules_lifecycle.being_deleted,
     rules_lifecycle.succeeded,
@@ -29,10 +29,8 @@ _ENDED: tuple[Rule, ...] = (
     rules_lifecycle.cancelled,
     rules_lifecycle.being_stopped,
     rules_lifecycle.half_cancelled,
-    rules_not_queued.no_queue,
-)
-UNTIL_PODS_RUN: tuple[Rule, ...] = (
     # The run is not in a queue.
+    rules_not_queued.no_queue,
     rules_not_queued.no_kueue,
     rules_not_queued.unmanaged,
     rules_start.webhook_down,
@@ -74,9 +72,6 @@ UNTIL_PODS_RUN: tuple[Rule, ...] = (
     rules_nodes.nodes_full,
     rules_nodes.gated,
     rules_pods.not_mounted,
-)
-"""The rules until the pods run, for runs and served models."""
-_STARTED: tuple[Rule, ...] = (
     rules_pods.crashing,
     rules_start.refused,
     rules_pods.head_unreachable,
@@ -85,8 +80,9 @@ _STARTED: tuple[Rule, ...] = (
     rules_lifecycle.running,
     rules_pods.coming_up,
 )
-RULES = (*_ENDED, *UNTIL_PODS_RUN, *_STARTED)
 
+UNTIL_PODS_RUN = RULES[RULES.index(rules_not_queued.no_kueue) : RULES.index(rules_pods.not_mounted) + 1]
+"""The rules for the time in the queue and until the pods run, which apply to served models too."""
 
 _MOST_UNREADABLE = 5
 
