@@ -24,10 +24,13 @@ from trainer.weights import model, tensors
 CHECKOUT = Path(__file__).parents[2]
 
 
-def write(root: Path, layers: int) -> tuple[Path, int]:
-    """Write the run config and the checkpoint of step 0. Return the config and the bytes of the largest array."""
+def write(root: Path, layers: int, **sizes: int) -> tuple[Path, int]:
+    """Write the run config and the checkpoint of step 0. Return the config and the bytes of the largest array.
+
+    `sizes` are keys of `train` that make the model smaller.
+    """
     tokenizer = maxtext_folder() / "assets" / "tokenizers" / "tokenizer_llama3.tiktoken"
-    train = {"model_name": "llama3.1-8b", "override_model_config": True, "base_num_decoder_layers": layers}
+    train = {"model_name": "llama3.1-8b", "override_model_config": True, "base_num_decoder_layers": layers, **sizes}
     tree = {
         "run": {"name": "large"},
         "slice": {"accelerator": "cpu"},
