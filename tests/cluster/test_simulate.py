@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests import report_runs as runs
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -243,7 +245,7 @@ def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> No
     api.merge(path, {"status": {"conditions": [*conditions, finished]}})
     done = world.admin("simulate", "-n", OURS, "--record", "30d")
     assert done.code == 0, done.err
-    assert "Note: Runs that were deleted with their Workload are not in the trace." in done.err
+    assert "Note: Deleted runs whose folder was not read, or that never started, are not in the trace." in done.err
     rows = {row["name"].split("/")[1]: row for row in yaml.safe_load(done.out) if row["name"].startswith(f"{OURS}/")}
     assert set(rows) == {"runs", "waits", "too-large", "ended"}
     assert (rows["ended"]["team"], rows["ended"]["chips"], rows["ended"]["lasts"]) == ("ours", 8, 3 * HOUR)
@@ -260,6 +262,32 @@ def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> No
     assert "ours" not in {row.get("team") for row in hidden.json}
     assert OURS not in hidden.out.replace(FLAVOR, "")
     api.delete(WORKLOADS.format(OURS, "ended"))
+
+
+def test_a_recorded_trace_has_deleted_runs_from_their_folders(world: World, tmp_path: Path) -> None:
+    begin = time.time() - 5 * HOUR
+    config = {
+        **runs.config("deleted", steps=20),
+        "run": {"name": "deleted", "kind": "job-set"},
+        "team": {"name": "ours", "namespace": OURS},
+        "queue": {"name": "multislice"},
+        "slice": {"accelerator": "v5e", "topology": "2x4", "count": 2},
+        "accelerator": {"name": "v5e", "kind": "tpu", "topology": "2x4", "chips": 8},
+    }
+    for name, changed in (("deleted", config), ("runs", {**config, "run": {**config["run"], "name": "runs"}})):
+        at = begin if name == "deleted" else time.time() - 60  # the Workload of the run "runs" exists
+        events = [{"event": "phase", "time": runs.stamp(at), "phase": "ray"}, runs.loop(at + 1800, 0, 20)]
+        runs.write(tmp_path / "runs" / name, events=events, config=changed)
+    missing = str(tmp_path / "missing")
+    done = world.admin("simulate", "-n", OURS, "--record", "30d", "--runs", str(tmp_path / "runs"), "--runs", missing)
+    assert done.code == 0, done.err
+    assert f"Note: The runs in {missing} are left out. {missing} cannot be read: No such file or directory." in done.err
+    assert "Note: 1 runs whose Workload no longer exists are from their folders" in done.err
+    rows = [row for row in yaml.safe_load(done.out) if row["name"].startswith(f"{OURS}/")]
+    assert sorted(row["name"].split("/")[1] for row in rows) == ["deleted", "runs", "too-large", "waits"]
+    (row,) = [row for row in rows if row["name"] == f"{OURS}/deleted/folder-1"]
+    assert (row["team"], row["chips"], row["lasts"]) == ("ours", 16, 1800)
+    assert FLAVOR in row["flavors"]
 
 
 def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: Path) -> None:
