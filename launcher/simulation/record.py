@@ -76,9 +76,7 @@ def record(
             f"{len(of_folders)} runs whose Workload no longer exists are from their folders, which have neither the "
             "time of their submission nor the requests of their head: they arrive at their first start."
         )
-    notes.append(
-        "Runs whose Workload and folder no longer exist, or that ended before they started, are not in the trace."
-    )
+    notes.append("Deleted runs whose folder was not read, or that never started, are not in the trace.")
     return RecordedTrace(_anonymous(rows) if anonymous else rows, notes)
 
 

@@ -275,7 +275,7 @@ def test_a_recorded_trace_has_deleted_runs_from_their_folders(world: World, tmp_
         "accelerator": {"name": "v5e", "kind": "tpu", "topology": "2x4", "chips": 8},
     }
     for name, changed in (("deleted", config), ("runs", {**config, "run": {**config["run"], "name": "runs"}})):
-        at = begin if name == "deleted" else time.time() - 60  # the Workload of the run "runs" exists
+        at = begin if name == "deleted" else time.time()  # the Workload of the run "runs" is older
         events = [{"event": "phase", "time": runs.stamp(at), "phase": "ray"}, runs.loop(at + 1800, 0, 20)]
         runs.write(tmp_path / "runs" / name, events=events, config=changed)
     missing = str(tmp_path / "missing")
