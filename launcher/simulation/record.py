@@ -150,7 +150,7 @@ def _row_of_folder(
         and (flavor.provisioning in ways or ("on-demand" in ways and flavor.accepts_any_run))
     )
     chips = chips_of(folder.config)
-    if not accepted or not chips:
+    if not accepted or chips is None or chips < 1:
         return None
     every = durations.checkpoint_seconds(folder.config, folder.step_seconds)
     return {

@@ -25,6 +25,8 @@ from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, EventKind,
 # The small file is last: read_bucket requests it first.
 _FILES = (METRICS_FILE, EVENTS_FILE, RECORD, CONFIG)
 _PARALLEL = 8
+# Seconds; a step that takes longer is not valid data.
+_MOST = 1e9
 _ENDS = (EventKind.PREEMPTED, EventKind.STOPPED, EventKind.ERROR)
 
 
@@ -86,22 +88,18 @@ def storages_of(runs: Iterable[RunObject]) -> tuple[list[str], list[str]]:
 
 def read_storages(storages: Iterable[str]) -> FoundFolders:
     """Read all folders of runs directly below these folders of this machine, or of buckets (gs://BUCKET)."""
-    runs: list[RunFolder] = []
-    notes: list[str] = []
-    for storage in dict.fromkeys(each.rstrip("/") or each for each in storages):
-        try:
-            found = _read_storage(storage)
-        except LauncherError as error:
-            notes.append(f"The runs in {storage} are left out. {error.message}")
-            continue
-        runs += found.runs
-        notes += found.notes
-    return FoundFolders(runs, notes)
+    with ThreadPoolExecutor(_PARALLEL) as pool:  # each bucket that does not answer takes its timeout
+        found = list(pool.map(_read_storage, dict.fromkeys(each.rstrip("/") or each for each in storages)))
+    return FoundFolders([run for each in found for run in each.runs], [note for each in found for note in each.notes])
 
 
 def _read_storage(storage: str) -> FoundFolders:
+    try:
+        folders = _folders(storage)
+    except LauncherError as error:
+        return FoundFolders([], [f"The runs in {storage} are left out. {error.message} {error.hint}".strip()])
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        answers = list(pool.map(_read, _folders(storage)))
+        answers = list(pool.map(_read, folders))
     notes = []
     failed = [answer for answer in answers if isinstance(answer, LauncherError)]
     if failed:
@@ -140,7 +138,7 @@ def _read(where: str) -> RunFolder | LauncherError | None:
     seconds = [
         float(took)
         for entry in entries
-        if isinstance(took := entry.get(STEP_SECONDS), int | float) and not isinstance(took, bool) and took > 0
+        if isinstance(took := entry.get(STEP_SECONDS), int | float) and not isinstance(took, bool) and 0 < took < _MOST
     ]
     events = events_of(lines(files.get(EVENTS_FILE, b""))[0])
     held = [

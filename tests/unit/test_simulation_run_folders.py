@@ -159,6 +159,21 @@ def test_runs_that_are_left_out(tmp_path: Path) -> None:
     assert answer.notes[0] == "2 runs without chips, or of queues that do not exist, are left out."
 
 
+def test_numbers_of_a_folder_that_are_not_valid(tmp_path: Path) -> None:
+    """Whoever may write to the storage can write anything."""
+    damaged = config("damaged")
+    damaged["train"]["checkpoint_period"] = 10**400
+    steps = [{**step, "step_seconds": seconds} for step, seconds in zip(runs.steps(3, begin=TEN), (1e308, -1, True))]
+    runs.write(tmp_path / "damaged", metrics=[*steps, *runs.steps(20, begin=TEN)], config=damaged)
+    runs.write(
+        tmp_path / "negative",
+        metrics=runs.steps(20, begin=TEN),
+        config=config("negative", slice={"accelerator": "v6e", "topology": "4x4", "count": -1}),
+    )
+    answer = recorded(tmp_path)
+    assert [(row["name"], "checkpointEvery" in row) for row in answer.rows] == [("research/damaged/folder-1", False)]
+
+
 def test_a_member_gets_the_folders_of_the_namespace(tmp_path: Path) -> None:
     trained(tmp_path, "ours")
     trained(tmp_path, "theirs", team={"name": "product", "namespace": "product"})
