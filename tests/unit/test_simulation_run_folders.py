@@ -161,10 +161,10 @@ def test_runs_that_are_left_out(tmp_path: Path) -> None:
 
 def test_numbers_of_a_folder_that_are_not_valid(tmp_path: Path) -> None:
     """Whoever may write to the storage can write anything."""
-    damaged = config("damaged")
+    damaged, whole = config("damaged"), runs.steps(20, begin=TEN)
     damaged["train"]["checkpoint_period"] = 10**400
-    steps = [{**step, "step_seconds": seconds} for step, seconds in zip(runs.steps(3, begin=TEN), (1e308, -1, True))]
-    runs.write(tmp_path / "damaged", metrics=[*steps, *runs.steps(20, begin=TEN)], config=damaged)
+    steps = [{**step, "step_seconds": seconds} for step, seconds in zip(whole[:3], (1e308, -1, True), strict=True)]
+    runs.write(tmp_path / "damaged", metrics=[*steps, *whole[3:]], config=damaged)
     runs.write(
         tmp_path / "negative",
         metrics=runs.steps(20, begin=TEN),
