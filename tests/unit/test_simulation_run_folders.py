@@ -160,7 +160,7 @@ def test_runs_that_are_left_out(tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_folder_that_are_not_valid(tmp_path: Path) -> None:
-    """Whoever may write to the storage can write anything."""
+    """Any user who may write to the storage can write any number."""
     damaged, whole = config("damaged"), runs.steps(20, begin=TEN)
     damaged["train"]["checkpoint_period"] = 10**400
     steps = [{**step, "step_seconds": seconds} for step, seconds in zip(whole[:3], (1e308, -1, True), strict=True)]
