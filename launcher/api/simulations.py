@@ -6,6 +6,7 @@ Nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,11 +88,17 @@ def simulate_cluster(
 
 
 def record_trace(
-    seconds: float, *, target: Target = DEFAULT_TARGET, assume: float | None = None, anonymous: bool = False
+    seconds: float,
+    *,
+    target: Target = DEFAULT_TARGET,
+    storages: Sequence[str] = (),
+    assume: float | None = None,
+    anonymous: bool = False,
 ) -> RecordedTrace:
-    """Return a trace of the runs that a cluster has had in the last `seconds`, from its Workloads.
+    """Return a trace of the runs that a cluster has had in the last `seconds`, from its Workloads and folders.
 
-    `rows` are the runs, as `simulate_trace` reads them from a file, and `notes` has what is left out. `assume` is the
+    `rows` are the runs, as `simulate_trace` reads them from a file, and `notes` has what is left out. The folders are
+    those in the buckets of the cluster's runs, and in `storages`: folders and URLs of buckets. `assume` is the
     time in seconds of a run that has not ended, if nothing is known about it (4 hours). With `anonymous`, runs, teams
     and queues have numbers instead of names.
     """
@@ -99,9 +106,18 @@ def record_trace(
     from launcher.simulation.durations import DEFAULT_ASSUMPTION
     from launcher.simulation.offline import Kueue
     from launcher.simulation.record import record
+    from launcher.simulation.run_folders import read_storages, storages_of
 
     assumed = DEFAULT_ASSUMPTION if assume is None else assume
-    return record(read_cluster(target, Kueue()), seconds, assumed=assumed, anonymous=anonymous)
+    state = read_cluster(target, Kueue())
+    buckets, claims = storages_of(state.runs.values())
+    found = read_storages([*buckets, *storages])
+    notes = [
+        *found.notes,
+        *(f"Only pods can mount the claim {claim}: add its runs with --runs and a copy of it." for claim in claims),
+    ]
+    recorded = record(state, seconds, found.runs, assumed=assumed, anonymous=anonymous)
+    return replace(recorded, notes=[*notes, *recorded.notes])
 
 
 def simulation_page(comparison: Comparison, title: str, *, expected: Sequence[Expectation] = ()) -> str:

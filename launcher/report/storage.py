@@ -97,6 +97,30 @@ def list_bucket(url: str) -> dict[str, int]:
     return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
 
 
+def list_folders(url: str) -> list[str]:
+    """Return the names of the folders directly below a folder in a bucket, sorted; [] if it does not exist.
+
+    Raises LauncherError with the reason if the bucket cannot be read.
+    """
+    open_folder = _opener(url)
+
+    def asked() -> Mapping[str, Any]:
+        system, path = open_folder()
+        system.invalidate_cache()  # another process may have written since an earlier call
+        try:
+            return {entry["name"]: None for entry in system.ls(path, detail=True) if entry["type"] == "directory"}
+        except FileNotFoundError:
+            return {}
+
+    try:
+        found = _answered(url, asked)
+    except LauncherError:
+        raise
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error) from error
+    return sorted(key.rstrip("/").rpartition("/")[2] for key in found)
+
+
 def refuse_existing(url: str, last: str) -> None:
     """Raise LauncherError if a folder in a bucket has files, or cannot be written. `last` is what is uploaded last."""
     open_folder = _opener(url, "written")

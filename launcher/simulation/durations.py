@@ -89,7 +89,7 @@ def time_left(
 def checkpoint_seconds(config: Mapping[str, Any], step_seconds: float | None) -> float | None:
     """Return the time between two checkpoints; None if it is not known."""
     period = (config.get("train") or {}).get("checkpoint_period")
-    if not step_seconds or isinstance(period, bool) or not isinstance(period, int) or period < 1:
+    if not step_seconds or isinstance(period, bool) or not isinstance(period, int) or not 1 <= period < 2**53:
         return None
     return period * step_seconds
 

@@ -1,8 +1,9 @@
-"""Write a trace of the runs that a cluster has had: from its Workloads and the objects of its runs."""
+"""Write a trace of the runs that a cluster has had: from its Workloads, the objects of its runs, and their folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -10,11 +11,14 @@ from typing import Any
 
 from launcher import formatting
 from launcher.k8s import label_keys
+from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import parse_time, quantity
+from launcher.report.folders import chips_of
 from launcher.simulation import durations
 from launcher.simulation.cluster_state import ClusterState, job_uid
 from launcher.simulation.live import accepted_flavors
+from launcher.simulation.run_folders import RunFolder
 
 Row = dict[str, Any]
 
@@ -27,11 +31,13 @@ class RecordedTrace:
     notes: Sequence[str]
 
 
-def record(state: ClusterState, seconds: float, *, assumed: float, anonymous: bool) -> RecordedTrace:
+def record(
+    state: ClusterState, seconds: float, folders: Sequence[RunFolder] = (), *, assumed: float, anonymous: bool
+) -> RecordedTrace:
     """Return the runs that arrived in the last `seconds`, or that have or had quota then.
 
-    `assumed` is the time of a run that has not ended if nothing is known about it. With `anonymous`, runs, teams and
-    queues have numbers instead of names.
+    `folders` are the folders of runs; those whose Workload exists add nothing. `assumed` is the time of a run that has
+    not ended if nothing is known about it. With `anonymous`, runs, teams and queues have numbers instead of names.
     """
     since = state.now - timedelta(seconds=seconds)
     notes = [] if state.all_visible else ["The trace has only the runs of your namespace: you may not read the others."]
@@ -52,6 +58,10 @@ def record(state: ClusterState, seconds: float, *, assumed: float, anonymous: bo
             continue
         unfinished += not ended.is_true
         rows.append(_row(workload, queue, request, lasts, state))
+    deleted = list(_deleted(folders, state, since))
+    of_folders = [row for row in deleted if row is not None]
+    rows = sorted([*rows, *of_folders], key=lambda row: str(row["arrives"]))
+    unknown += len(deleted) - len(of_folders)
     if unfinished:
         notes.append(
             f"{unfinished} of the runs have not ended: their time is measured, forecast, their deadline, or "
@@ -61,7 +71,12 @@ def record(state: ClusterState, seconds: float, *, assumed: float, anonymous: bo
         notes.append(f"{unstarted} runs ended without quota, and are left out.")
     if unknown:
         notes.append(f"{unknown} runs without chips, or of queues that do not exist, are left out.")
-    notes.append("Runs that were deleted with their Workload are not in the trace.")
+    if of_folders:
+        notes.append(
+            f"{len(of_folders)} runs whose Workload no longer exists are from their folders, which have neither the "
+            "time of their submission nor the requests of their head: they arrive at their first start."
+        )
+    notes.append("Deleted runs whose folder was not read, or that never started, are not in the trace.")
     return RecordedTrace(_anonymous(rows) if anonymous else rows, notes)
 
 
@@ -86,6 +101,77 @@ def _lasts(workload: Workload, state: ClusterState, assumed: float) -> float | N
         assumed=assumed,
     )
     return before + max(0.0, held) + left.seconds
+
+
+def _deleted(folders: Sequence[RunFolder], state: ClusterState, since: datetime) -> Iterator[Row | None]:
+    """Yield a row for each run in a folder whose Workload no longer exists; None if its queue or chips are unknown."""
+    created: dict[tuple[str, str], datetime] = {}
+    for workload in state.workloads:
+        obj = state.runs.get(job_uid(workload))
+        times = [parse_time(workload.created), *([parse_time(obj.created)] if obj is not None else [])]
+        key = workload.namespace, workload.owner
+        created[key] = min([*times, created.get(key, state.now)])
+    names: Counter[str] = Counter()
+    seen: set[tuple[str, str, datetime]] = set()
+    for folder in folders:
+        if not state.all_visible and folder.namespace != state.namespace:
+            continue  # its Workload may exist
+        # A run that was submitted again has the same folder: what began before is of the deleted Workload.
+        until = created.get((folder.namespace, folder.name))
+        held = [(start, end) for start, end in folder.held if until is None or start < until]
+        if not held or max(end for _, end in held) < since:
+            continue
+        known = folder.namespace, folder.name, held[0][0]
+        if known in seen:  # a copy
+            continue
+        seen.add(known)
+        name = f"{folder.namespace}/{folder.name}"
+        names[name] += 1
+        yield _row_of_folder(f"{name}/folder-{names[name]}", folder, held, state)
+
+
+def _row_of_folder(
+    name: str, folder: RunFolder, held: Sequence[tuple[datetime, datetime]], state: ClusterState
+) -> Row | None:
+    local = state.local_queues.get((folder.namespace, folder.local_queue))
+    if local is None or local.cluster_queue not in state.platform.queue_names:
+        return None
+    slice_ = folder.config.get("slice") or {}
+    alternatives = slice_.get("any")
+    items = [item for item in alternatives if isinstance(item, Mapping)] if isinstance(alternatives, list) else []
+    ways = {str({**slice_, **item}.get("provisioning") or "on-demand") for item in items or [{}]}
+    row = folder.config.get("accelerator") or {}
+    accepted = sorted(
+        flavor.name
+        for flavor in state.platform.flavors.values()
+        if flavor.has_chips
+        and flavor.accelerator == row.get("name")
+        and row.get("topology") in (None, "", flavor.topology)
+        and (flavor.provisioning in ways or ("on-demand" in ways and flavor.accepts_any_run))
+    )
+    chips = chips_of(folder.config)
+    if not accepted or chips is None or chips < 1:
+        return None
+    every = durations.checkpoint_seconds(folder.config, folder.step_seconds)
+    return {
+        "name": name,
+        **_owner(local, state),
+        "flavors": accepted,
+        "chips": chips,
+        **({"priority": folder.priority_class} if folder.priority_class in state.platform.priorities else {}),
+        "arrives": _time(min(start for start, _ in held)),
+        "lasts": max(1, round(sum((end - start).total_seconds() for start, end in held))),
+        **({"checkpointEvery": round(every)} if every and every >= 0.5 else {}),
+    }
+
+
+def _owner(local: LocalQueue, state: ClusterState) -> Row:
+    """Return the team of a LocalQueue, or its ClusterQueue if the team is not known."""
+    team = local.label(label_keys.TEAM) or local.namespace
+    known = state.platform.teams.get(team)
+    return (
+        {"team": team} if known is not None and known.queue == local.cluster_queue else {"queue": local.cluster_queue}
+    )
 
 
 def _queue(workload: Workload, state: ClusterState) -> str:

@@ -66,16 +66,20 @@ def bucket(folder: Path, status: int = 200) -> Iterator[str]:
             self._respond(200, json.dumps({**about, "size": str(file.stat().st_size)}).encode())
 
         def _list(self, name: str) -> None:
-            prefix = parse_qs(urlsplit(self.path).query).get("prefix", [""])[0]
+            query = parse_qs(urlsplit(self.path).query)
+            prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
             files = {
                 str(file.relative_to(folder / name)): file for file in (folder / name).rglob("*") if file.is_file()
             }
             items = [
                 {"name": key, "size": str(file.stat().st_size), "bucket": name, "updated": "2026-01-02T03:04:05Z"}
                 for key, file in sorted(files.items())
-                if key.startswith(prefix)
+                if key.startswith(prefix) and not (delimiter and delimiter in key.removeprefix(prefix))
             ]
-            self._respond(200, json.dumps({"kind": "storage#objects", "items": items}).encode())
+            below = [key.removeprefix(prefix) for key in files if key.startswith(prefix)] if delimiter else []
+            prefixes = sorted({prefix + key.partition("/")[0] + "/" for key in below if "/" in key})
+            about = {"kind": "storage#objects", "items": items, "prefixes": prefixes}
+            self._respond(200, json.dumps(about).encode())
 
         def _respond(self, code: int, body: bytes) -> None:
             self.send_response(code)

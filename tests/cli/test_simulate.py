@@ -155,6 +155,7 @@ def test_a_page_is_written_and_no_other_file_is_overwritten(
         (["--advise", "lost"], 2, "--advise needs the values that may change: --within KEY=VALUES."),
         (["--within", "a.b=1"], 2, "--within and --grow are used with --advise GOAL."),
         (["--anonymous"], 2, "--anonymous is used with --record."),
+        (["--runs", "gs://runs"], 2, "--runs is used with --record."),
         (["--record", "30d"], 2, "--record cannot be used with -f"),
         (["--assume", "2h"], 2, "--assume is for the runs of a cluster"),
         (["-o", "jsonl"], 2, "-o jsonl is the output of --scenario"),

@@ -8,14 +8,18 @@ from __future__ import annotations
 import datetime
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gcsfs  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import yaml
 
+from tests import report_runs as runs
 from tests.charts.queues_chart import render, tree
+from tests.cli.test_report_bucket import bucket
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import queued_workload
@@ -228,6 +232,19 @@ def test_a_user_who_may_not_read_queues(control_plane: ControlPlane, tmp_path: P
     assert "may not list clusterqueues of kueue.x-k8s.io" in done.err
 
 
+@pytest.fixture
+def buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder whose folders are the buckets of Cloud Storage."""
+    home = tmp_path / "buckets"
+    home.mkdir()
+    with bucket(home) as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        gcsfs.GCSFileSystem.clear_instance_cache()  # it keeps the address of its server
+        yield home
+    gcsfs.GCSFileSystem.clear_instance_cache()
+
+
+@pytest.mark.usefixtures("buckets")
 def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> None:
     api = world.plane.api
     add_workload(api, OURS, "ended", 8, held=4 * HOUR)
@@ -243,7 +260,7 @@ def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> No
     api.merge(path, {"status": {"conditions": [*conditions, finished]}})
     done = world.admin("simulate", "-n", OURS, "--record", "30d")
     assert done.code == 0, done.err
-    assert "Note: Runs that were deleted with their Workload are not in the trace." in done.err
+    assert "Note: Deleted runs whose folder was not read, or that never started, are not in the trace." in done.err
     rows = {row["name"].split("/")[1]: row for row in yaml.safe_load(done.out) if row["name"].startswith(f"{OURS}/")}
     assert set(rows) == {"runs", "waits", "too-large", "ended"}
     assert (rows["ended"]["team"], rows["ended"]["chips"], rows["ended"]["lasts"]) == ("ours", 8, 3 * HOUR)
@@ -260,6 +277,32 @@ def test_a_recorded_trace_is_simulated_again(world: World, tmp_path: Path) -> No
     assert "ours" not in {row.get("team") for row in hidden.json}
     assert OURS not in hidden.out.replace(FLAVOR, "")
     api.delete(WORKLOADS.format(OURS, "ended"))
+
+
+def test_a_recorded_trace_has_deleted_runs_from_their_folders(world: World, buckets: Path) -> None:
+    begin = time.time() - 5 * HOUR
+    config = {
+        **runs.config("deleted", steps=20),
+        "run": {"name": "deleted", "kind": "job-set"},
+        "team": {"name": "ours", "namespace": OURS},
+        "queue": {"name": "multislice"},
+        "slice": {"accelerator": "v5e", "topology": "2x4", "count": 2},
+        "accelerator": {"name": "v5e", "kind": "tpu", "topology": "2x4", "chips": 8},
+    }
+    for name, changed in (("deleted", config), ("runs", {**config, "run": {**config["run"], "name": "runs"}})):
+        at = begin if name == "deleted" else time.time()  # the Workload of the run "runs" is older
+        events = [{"event": "phase", "time": runs.stamp(at), "phase": "ray"}, runs.loop(at + 1800, 0, 20)]
+        runs.write(buckets / "team-runs" / name, events=events, config=changed)
+    missing = str(buckets / "missing")
+    done = world.admin("simulate", "-n", OURS, "--record", "30d", "--runs", "gs://team-runs", "--runs", missing)
+    assert done.code == 0, done.err
+    assert f"Note: The runs in {missing} are left out. {missing} cannot be read: No such file or directory." in done.err
+    assert "Note: 1 runs whose Workload no longer exists are from their folders" in done.err
+    rows = [row for row in yaml.safe_load(done.out) if row["name"].startswith(f"{OURS}/")]
+    assert sorted(row["name"].split("/")[1] for row in rows) == ["deleted", "runs", "too-large", "waits"]
+    (row,) = [row for row in rows if row["name"] == f"{OURS}/deleted/folder-1"]
+    assert (row["team"], row["chips"], row["lasts"]) == ("ours", 16, 1800)
+    assert FLAVOR in row["flavors"]
 
 
 def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: Path) -> None:

@@ -1,19 +1,23 @@
 """Compare the simulation with recordings: python -m tests.simulate_proof [FILE.jsonl.gz… [--id ID] [-v]].
 
-Without a file, write docs/reference/simulate-proof.md from the recordings in ../shared (make simulate-proof).
+Without a file, write docs/reference/simulate-proof.md from the recordings in ../shared (make simulate-proof). With
+--search, search first for the delays that explain the recordings which differ, and write them to delays.json.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 from launcher.k8s.kueue.scheduler.simulation import simulate
 from launcher.simulation.event_lines import as_line
 from launcher.simulation.scenario_file import read_scenarios
 from tests.charts import schemas
-from tests.simulate_proof import page
+from tests.simulate_proof import delays, page
 from tests.simulate_proof.agreement import CLOSE, compare
+
+_SEEDS = 4
 
 
 def main() -> None:
@@ -21,15 +25,36 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--id", default="", help="only this scenario")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every difference, not only the first")
+    parser.add_argument("--search", type=int, default=0, metavar="N", help="simulations for each search of delays")
     options = parser.parse_args()
     if not options.files:
         folder = schemas.shared() / "recordings" / "queues"
+        if options.search:
+            search([folder / f"{name}.jsonl.gz" for name in page.SETS], options.search)
         page.PAGE.write_text(
             page.text(page.proof(folder / f"{name}.jsonl.gz", name) for name in page.SETS), encoding="utf-8"
         )
         print(f"Written: {page.PAGE}")
     for path in options.files:
         show(path, options.id, verbose=options.verbose)
+
+
+def search(paths: Iterable[Path], most: int) -> None:
+    """Search for the delays of each scenario that the known delays do not explain."""
+    found = delays.load()
+    for line in (line for path in paths for line in read_scenarios(path)):
+        explanation = delays.Explanation(line, found.pop(line.id, {}))
+        explanation.check()
+        for seed in range(_SEEDS):
+            if explanation.holds:
+                break
+            explanation = delays.Explanation(line)
+            explanation.search(most=most, seed=seed)
+        if explanation.holds and explanation.delays:
+            found[line.id] = explanation.delays
+        result = f"{len(explanation.delays)} delays" if explanation.holds else f"differs at {explanation.difference}"
+        print(f"{line.id}: {result}", flush=True)
+        delays.save(found)
 
 
 def show(path: Path, only: str, *, verbose: bool) -> None:

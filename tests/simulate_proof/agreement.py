@@ -69,6 +69,25 @@ def compare(recording: Mapping[str, Any], simulated: Mapping[str, Any]) -> Agree
     return Agreement(str(recording["id"]), differences, len(admissions), errors)
 
 
+def first_difference(
+    recording: Mapping[str, Any], simulated: Mapping[str, Any], until: float | None = None
+) -> tuple[float, str] | None:
+    """Return the time and the title of the first decision that differs, or whose time differs by half of NOISE.
+
+    If there is none, the orders are the same but for the noise. Differences after `until` do not count.
+    """
+    real, ours = _decisions(recording["events"]), _decisions(simulated["events"])
+    found = []
+    for key in {**real, **ours}:
+        one, other = real.get(key), ours.get(key)
+        if one is None or other is None:
+            found.append(((one or other or _Happened(0.0, "")).at, _title(key)))
+        elif one.detail != other.detail or abs(one.at - other.at) > NOISE / 2:
+            found.append((min(one.at, other.at), _title(key)))
+    first = min(found, default=None)
+    return first if first is not None and (until is None or first[0] < until) else None
+
+
 def _decisions(events: Iterable[Sequence[Any]]) -> dict[_Key, _Happened]:
     """Return the admissions and evictions in the order of their times."""
     before: defaultdict[tuple[str, str], int] = defaultdict(int)

@@ -2,7 +2,8 @@
 
 The recordings are from a small busy machine. A run that starts 50 ms later than recorded can change everything after
 it, so that no simulation agrees with every scenario; `make simulate-proof` prints the figures. What is held here:
-the scenarios that agree from the first to the last event, and what happens within 10 s of each recorded state.
+the scenarios that agree from the first to the last event, those that do with the delays of the machine, and what
+happens within 10 s of each recorded state.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from launcher.k8s.kueue.scheduler import preemption
+from launcher.k8s.kueue.scheduler.state import Workload
 from launcher.simulation.scenario_file import read_scenarios
 from tests.charts import schemas
-from tests.simulate_proof import page
+from tests.simulate_proof import delays, page
 from tests.simulate_proof.agreement import compare
 
 
@@ -38,6 +41,27 @@ def test_the_simulation_agrees_with_recordings(
     assert found.whole >= whole
     assert found.starts >= starts
     assert found.decisions >= decisions
+
+
+@pytest.mark.parametrize(("name", "with_delays"), [("classic", 51), ("fair", 20)])
+def test_with_the_delays_of_the_machine_the_simulation_agrees(
+    proofs: dict[str, page.Proof], name: str, with_delays: int
+) -> None:
+    """If a changed rule fails here, repeat the search: python -m tests.simulate_proof --search 8000 (some minutes)."""
+    assert proofs[name].with_delays >= with_delays
+
+
+def test_delays_do_not_hide_a_wrong_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the newest of two equal candidates preempted last, recordings that the delays explained differ."""
+    known = delays.load()
+    lines = [line for line in read_scenarios(recording("classic")) if line.id in known]
+    assert all(delays.Explanation(line, known[line.id]).holds for line in lines)
+
+    def oldest_first(workload: Workload, preemptor: Workload) -> tuple[object, ...]:
+        return not workload.evicted, workload.queue is preemptor.queue, workload.priority, workload.reserved
+
+    monkeypatch.setattr(preemption, "preemption_order", oldest_first)
+    assert sum(delays.Explanation(line, known[line.id]).holds for line in lines) < len(lines) / 2
 
 
 def test_the_page_has_the_current_figures(proofs: dict[str, page.Proof]) -> None:

@@ -84,6 +84,13 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
     help="Print a trace of the cluster's runs of this time, such as 30d, for --trace.",
 )
 @click.option(
+    "--runs",
+    "storages",
+    multiple=True,
+    metavar="FOLDER|URL",
+    help="With --record: also read the runs' folders in it, such as gs://BUCKET; may be repeated.",
+)
+@click.option(
     "--anonymous", is_flag=True, help="With --record: numbers instead of the names of runs, teams and queues."
 )
 @click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
@@ -113,6 +120,7 @@ def command(
     within: tuple[str, ...],
     grow: bool,
     record: float | None,
+    storages: tuple[str, ...],
     anonymous: bool,
     html: str | None,
     force: bool,
@@ -150,10 +158,12 @@ def command(
         raise UsageError("--advise needs queues and runs: -f FILE and --trace FILE.")
     if anonymous and record is None:
         raise UsageError("--anonymous is used with --record.")
+    if storages and record is None:
+        raise UsageError("--runs is used with --record.")
     if record is not None:
         if files or trace or sets or compared or changes or html:
             raise UsageError("--record cannot be used with -f, --trace, changes or --html: it prints a trace.")
-        recorded = api.record_trace(record, target=target, assume=assume, anonymous=anonymous)
+        recorded = api.record_trace(record, target=target, storages=storages, assume=assume, anonymous=anonymous)
         output.narrate(*(f"Note: {note}" for note in recorded.notes))
         output.emit(list(recorded.rows), "yaml" if form == "text" else form, "")
         return
