@@ -113,8 +113,13 @@ def write(api: Api, namespace: str, name: str, new: Object) -> Object:
     return live
 
 
-def add_pods(plane: ControlPlane, namespace: str, name: str, cluster: str, *, ready: int, hosts: int = 1) -> list[str]:
-    """Create the head and the hosts of a RayCluster of a RayService, and return their names. The first `ready` run."""
+def add_pods(
+    plane: ControlPlane, namespace: str, name: str, cluster: str, *, ready: int, hosts: int = 1, chips: int = 0
+) -> list[str]:
+    """Create the head and the hosts of a RayCluster of a RayService, and return their names. The first `ready` run.
+
+    Each host requests `chips` TPU chips.
+    """
     names = []
     for number, group in enumerate(["head", *["worker"] * hosts]):
         labels = {
@@ -126,7 +131,11 @@ def add_pods(plane: ControlPlane, namespace: str, name: str, cluster: str, *, re
         }
         waits = {} if number < ready else {"simulated/pending": "true"}
         meta = {"name": f"{cluster}-{group}-{number}", "namespace": namespace, "labels": labels, "annotations": waits}
-        spec = {"containers": [{"name": f"ray-{group}", "image": "example.invalid/serve:1"}], "nodeName": "node1"}
+        container: Object = {"name": f"ray-{group}", "image": "example.invalid/serve:1"}
+        if chips and group == "worker":
+            requested = {"google.com/tpu": chips}
+            container["resources"] = {"requests": requested, "limits": requested}
+        spec = {"containers": [container], "nodeName": "node1"}
         plane.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
         names.append(f"{cluster}-{group}-{number}")
     return names

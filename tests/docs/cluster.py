@@ -3,13 +3,16 @@
 The options of a block: `cluster` runs the commands in the namespace of the team research. `replay=RECORDING run=NAME`
 first submits a run. The first command of the block has its name, `slices=N` its size and `queue=NAME` its queue. Then
 the recorded changes of the run NAME are applied to it, up to `until=SECONDS` if this option is set. This happens in a
-separate namespace; the output shows its name as research.
+separate namespace; the output shows its name as research. `served=STATUS` first installs the page's model.yaml as a
+release, in a separate namespace in place of my-team. The first command has its name, and the RayService has the status
+tests.cluster.fake_kuberay.STATUS.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import secrets
 import time
@@ -17,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import recordings
+from tests.cluster import fake_kuberay, recordings
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
-from tests.cluster.launching import PATHS, LauncherCli
+from tests.cluster.launching import PATHS, LauncherCli, add_team, remove_cluster_queue, until
 from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
 from tests.docs.laptop import FreshMachine
@@ -29,6 +32,7 @@ from tests.docs.pages import Block, Page, runs_in_cluster
 from tests.docs.shown import differs
 
 TEAM = "research"
+_MODELS_TEAM = "my-team"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 # The recordings' cluster has objects of these kinds. The queues of a page may have objects with the same names.
 _SITE = ("resourceflavors", "workloadpriorityclasses")
@@ -60,10 +64,39 @@ class ClusterSession:
                 self.laptop.write(block.file, block.text)
             if not runs_in_cluster(block):
                 continue
+            if "served" in block.options:
+                self._follow_model(page, block)
+                continue
             namespace = self._play(block) if "replay" in block.options else TEAM
             for example in block.examples:
                 difference = differs(example.shown, self.run(example.command, namespace))
                 assert not difference, f"{page.name}, line {block.line}: $ {example.command}\n{difference}"
+
+    def _follow_model(self, page: Page, block: Block) -> None:
+        """Install the model of the block's first command, set its status, and run the commands in its namespace."""
+        name = block.examples[0].command.split()[2]
+        namespace = f"page-{secrets.token_hex(3)}"
+        self.plane.add_namespace(namespace)
+        add_team(self.plane, namespace)
+        try:
+            cli = LauncherCli(self.plane.admin, namespace, self.laptop.folder.parent / "values")
+            sets = ("--set", f"team.namespace={namespace}", "--set", f"queue.name={namespace}")
+            file = str(self.laptop.folder / "model.yaml")
+            done = cli("install", "serve", name, "-f", file, *sets, "--timeout", "0", "-n", namespace)
+            assert done.code == 0, done.err
+            fake_kuberay.write(self.plane.api, namespace, name, getattr(fake_kuberay, block.options["served"]))
+            for pod in fake_kuberay.add_pods(self.plane, namespace, name, f"{name}-1", ready=2, chips=8):
+                until(functools.partial(self._is_running, f"/api/v1/namespaces/{namespace}/pods/{pod}"))
+            for example in block.examples:
+                printed = self.run(example.command.replace(_MODELS_TEAM, namespace), namespace)
+                difference = differs(example.shown, printed.replace(TEAM, _MODELS_TEAM))
+                assert not difference, f"{page.name}, line {block.line}: $ {example.command}\n{difference}"
+        finally:
+            self.plane.api.delete(f"/api/v1/namespaces/{namespace}")
+            remove_cluster_queue(self.plane.api, namespace)
+
+    def _is_running(self, path: str) -> bool:
+        return bool(self.plane.api.get(path).get("status", {}).get("phase") == "Running")
 
     def _play(self, block: Block) -> str:
         """Submit the run of the block's first command and replay the recording. Return the namespace."""

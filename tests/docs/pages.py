@@ -8,6 +8,7 @@ The info string of a block defines how it is tested:
                              ends it
     console cluster          the same with an API server, in the namespace of a team; see tests/docs/cluster.py
     console replay=… run=… until=…   the same, for a run whose status a recording sets
+    console served=…         the same, for a served model whose status a stand-in sets
     sh                       commands that need a real cluster, a cloud or a registry. They do not run, but every
                              option, file, key and make target in them must exist (commands.py)
     yaml                     values that must match the schemas. With "# NAME.yaml" as the first line, a file that the
@@ -138,4 +139,4 @@ def runs_here(block: Block) -> bool:
 
 
 def runs_in_cluster(block: Block) -> bool:
-    return block.language == "console" and bool({"cluster", "replay"} & block.options.keys())
+    return block.language == "console" and bool({"cluster", "replay", "served"} & block.options.keys())
