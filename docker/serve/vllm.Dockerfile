@@ -5,14 +5,18 @@ ARG BASE
 FROM ${BASE}
 # The charts run it as user 1000, which the base does not have. A login shell sets its own PATH, so /etc/profile.d has
 # that of the base.
-RUN python3 -m pip install --no-cache-dir "ray[default,serve]==2.60.0" && \
+# Apart from Ray, all packages of the base keep their versions: the build fails if Ray needs others.
+RUN python3 -m pip list --format=freeze --exclude ray > /tmp/base.txt && \
+    python3 -m pip install --no-cache-dir --constraint /tmp/base.txt "ray[default,serve]==2.60.0" && \
+    rm /tmp/base.txt && \
     install -d -o 1000 -g 1000 /home/slipway && \
     echo "PATH=$PATH" > /etc/profile.d/slipway.sh
 COPY trainer /opt/slipway/trainer
 ENV PYTHONPATH=/opt/slipway \
     HOME=/home/slipway \
     USER=slipway \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    VLLM_NO_USAGE_STATS=1
 USER 1000:1000
 WORKDIR /home/slipway
 ENTRYPOINT []

@@ -42,7 +42,7 @@ class _Common(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    seed: int | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)  # OpenAI's range, and that of torch
     stop: str | list[str] | None = None
     stream: bool | None = False
     stream_options: _StreamOptions | None = None

@@ -1,13 +1,14 @@
 """vLLM as an engine, on TPUs and GPUs.
 
-Neither runs where these tests run, so no test imports this module: it follows vLLM's documentation of AsyncLLM, and how
-Ray Serve LLM passes a placement group to vLLM.
+No test imports this module: it follows the sources of vLLM 0.32 and tpu-inference.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 
 import ray
 from transformers import AutoTokenizer
@@ -15,9 +16,12 @@ from vllm import SamplingParams, TokensPrompt
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from trainer.serving.engines import EngineError, Piece, Sampling
+from trainer.serving.engines import EngineError, FinishReason, Piece, Sampling
 from trainer.serving.settings import Settings
+
+_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class VllmEngine:
@@ -29,6 +33,9 @@ class VllmEngine:
 
     async def start(self) -> None:
         settings = self._settings
+        if settings.hosts > 1:
+            # Without it, tpu-inference replaces the executor below by one that uses only this host.
+            os.environ.setdefault("TPU_MULTIHOST_BACKEND", "ray")
         arguments = AsyncEngineArgs(
             model=settings.model,
             served_model_name=settings.name,
@@ -54,17 +61,23 @@ class VllmEngine:
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            seed=sampling.seed,
+            seed=None if sampling.seed is None else sampling.seed % 2**63,  # -1 would be no seed
             stop=list(sampling.stop),
             output_kind=RequestOutputKind.DELTA,
         )
-        # vLLM aborts the request if the iterator is closed.
-        async for output in self._llm.generate(
-            TokensPrompt(prompt_token_ids=list(prompt)), parameters, uuid.uuid4().hex
-        ):
-            (part,) = output.outputs
-            reason = part.finish_reason or ""
-            yield Piece(part.text, len(part.token_ids), "length" if reason == "length" else "stop" if reason else "")
+        prompts = TokensPrompt(prompt_token_ids=list(prompt))
+        # If the iterator is closed, vLLM aborts the request.
+        try:
+            async with aclosing(self._llm.generate(prompts, parameters, uuid.uuid4().hex)) as outputs:
+                async for output in outputs:
+                    (part,) = output.outputs
+                    reason = part.finish_reason
+                    if reason is not None and reason not in _REASONS:
+                        # The answer is incomplete, and must not look like a whole one.
+                        raise EngineError(f"vLLM ended the answer early ({reason}).")
+                    yield Piece(part.text, len(part.token_ids), "" if reason is None else _REASONS[reason])
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise EngineError(f"vLLM cannot generate: {error}") from error
 
     async def stop(self) -> None:
         if self._llm is not None:
