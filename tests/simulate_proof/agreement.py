@@ -74,7 +74,7 @@ def first_difference(
 ) -> tuple[float, str] | None:
     """Return the time and the title of the first decision that differs, or whose time differs by half of NOISE.
 
-    If there is none, the orders are the same but for the noise. Differences after `until` do not count.
+    If there is none, the orders are the same except for the noise. Differences after `until` do not count.
     """
     real, ours = _decisions(recording["events"]), _decisions(simulated["events"])
     found = []

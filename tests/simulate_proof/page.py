@@ -44,7 +44,7 @@ r18 starts 6.8 s after r7 ended, and nothing else happens in between. In a full 
 changes who gets the quota that is released at the same moment, and with that everything after it. Kueue also compares
 times in whole seconds, and then the random UIDs of two Workloads.
 
-A difference shows such a delay or a wrong rule. To tell them apart, a search changes only delays: when a cycle of the
+A difference shows such a delay or a wrong rule. To distinguish them, a search changes only delays: when a cycle of the
 scheduler starts, when an arrival, an end or a release reaches it, when set-aside runs are tried again, when a decision
 is in the API server, and the order of runs of the same second. With the delays that were found, {{explained}} agree
 from the first to the last event. They are in tests/simulate_proof/delays.json, without those that are not needed:

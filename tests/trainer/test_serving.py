@@ -1,8 +1,8 @@
 """A trained model under the real Ray Serve, with the config that charts/serve renders, as OpenAI's package sees it.
 
 tests/trainer/serving_program.py runs in an environment of its own, because torch and MaxText need different versions of
-their dependencies. The first test installs it outside the checkout (6 GB, some minutes). vLLM runs on neither this
-machine's CPU nor in this environment, so trainer/serving/vllm_engine.py is not tested.
+their dependencies. The first test installs it outside the checkout (6 GB, some minutes). The engine is transformers, or
+vLLM if you have one for CPUs: see serving_run.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """vLLM as an engine, on TPUs and GPUs.
 
-No test imports this module: it follows the sources of vLLM 0.32 and tpu-inference.
+It was run with vLLM 0.32 on a CPU, by hand: see tests/trainer/serving_run.py. A replica on several hosts was not; it
+follows the sources of vLLM and tpu-inference.
 """
 
 from __future__ import annotations
