@@ -96,7 +96,7 @@ def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TA
     If the API server does not answer, the request is repeated. If launcher submit switches the run to another
     alternative of slice.any, wait for the end of the last attempt.
     """
-    backend, now = look_again(lambda: find(name, target), target)
+    backend, now = find(name, target)
     followed = Followed()
     deadline = None if timeout is None else time.monotonic() + timeout
     while not followed.ended(now):

@@ -64,9 +64,11 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
         return {**summary, "state": "present", "seconds": 0.0}
     with folder.complete(destination, size + _SMALL_FILES) as draft:
         writer = Writer(draft, dtype)
+        done = 0
         for number, array in enumerate(expected, 1):
             writer.write(array, _parts(array, places, target))
-            progress(f"{array.name}: {array.elements:,} parameters ({number} of {len(expected)})")
+            done += array.elements
+            progress(f"{done / parameters:.0%}: {number} of {len(expected)} arrays")
         writer.finish({"scan_layers": target.scanned})
         folder.write_record(draft, record)
     return {**summary, "seconds": round(time.monotonic() - started, 3)}

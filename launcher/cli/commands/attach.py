@@ -4,7 +4,6 @@ import click
 
 from launcher import api
 from launcher.backends.base import RunStatus
-from launcher.backends.switches import look_again
 from launcher.cli import follow, output, sweep_verbs
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
@@ -23,7 +22,7 @@ def command(name: str, target: Target, form: str) -> int:
     """
 
     with api.only_runs(target):
-        backend, found = look_again(lambda: api.resolve(name, target), target)
+        backend, found = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(found, RunStatus):
         return sweep_verbs.follow(found, backend, target, form)

@@ -4,7 +4,6 @@ import click
 
 from launcher import api
 from launcher.backends.base import RunStatus
-from launcher.backends.switches import look_again
 from launcher.cli import colour, follow, output, sweep_verbs
 from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
@@ -24,7 +23,7 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     """
 
     with api.only_runs(target):
-        _, found = look_again(lambda: api.resolve(name, target), target)
+        _, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
         return sweep_verbs.wait(found, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)

@@ -81,6 +81,7 @@ TRAINER = {
     "RAY_JOB_CONFIG_JSON_ENV_VAR": "Ray sets it: the metadata of the job",
     "HF_HUB_OFFLINE": "`python -m trainer.generate` sets it: a model in a folder needs nothing from Hugging Face's Hub",
     "DISABLE_MULTIPROC": "`python -m trainer.evaluate` sets it: lm-eval then starts no processes of its own",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "an export sets it, because tokenizers need no PyTorch",
     "TPU_MULTIHOST_BACKEND": "a replica of vLLM on several TPU hosts sets it to `ray`, so that all of them are used",
     "JAX_PLATFORMS": "JAX's devices, such as `cpu`; with `proxy`, the trainer uses Pathways",
 }
