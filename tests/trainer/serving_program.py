@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -339,14 +340,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True, help="Ray Serve's config, as charts/serve renders it")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--models", type=Path, nargs=2, help="two folders, with a chat template")
+    parser.add_argument(
+        "--models", type=Path, nargs=2, help="two folders, with a chat template (default: models with random weights)"
+    )
     parser.add_argument("--generated", type=Path, help="a file with the text that launcher generate printed")
     parser.add_argument("--speed", action="store_true", help="only compare the speed of a model with random weights")
     arguments = parser.parse_args()
     config = yaml.safe_load(arguments.config.read_text())
-    first, second = arguments.models or (Path("random").absolute(),) * 2
+    first, second = arguments.models or (Path("random-1").absolute(), Path("random-2").absolute())
     if arguments.models is None:
-        make_model(first, 1)
+        for seed, folder in enumerate((first, second), 1):
+            make_model(folder, seed)
+            shutil.copy(Path(__file__).with_name("chat_template.jinja"), folder)
     variables = {"SLIPWAY_API_KEY": KEY, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
     ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": variables}, log_to_driver=False)
     config["http_options"] |= {"host": "127.0.0.1", "port": arguments.port}
@@ -360,7 +365,7 @@ def main() -> None:
     else:
         found["health"] = requests.get(f"http://127.0.0.1:{arguments.port}/healthz", timeout=60).status_code
         found["models"] = [model.id for model in client.models.list()]
-        found["answers"] = answers(client, first, arguments.generated.read_text())
+        found["answers"] = answers(client, first, arguments.generated.read_text() if arguments.generated else "")
         found["refusals"] = refusals(client, url)
         found["many"] = many(client, found["answers"]["whole"])
         found["killed"] = killed(client)

@@ -1,7 +1,8 @@
 """Runs a model under the real Ray Serve in an environment of its own, for test_serving.py and `make bench`.
 
-The engine is transformers. SLIPWAY_VLLM_PYTHON names a Python that has a vLLM for CPUs, and selects vLLM instead. It is
-not installed here, because it needs another torch and 6 GB. In a checkout, with the torch that PyPI has:
+The engine is transformers. SLIPWAY_VLLM_PYTHON names a Python that has a vLLM for CPUs, and selects vLLM instead, with
+models of random weights: on CPUs, vLLM has no attention for the head_dim of the trained one. The tests do not install
+vLLM, because it needs another torch and 6 GB. In a checkout, with the torch that PyPI has:
 
     echo torch==2.13.0 > override.txt
     uv venv --python 3.12 vllm
@@ -27,6 +28,7 @@ from tests.tools.python_tools import python_environment
 from tests.trainer.test_without_ray import free_port
 
 CHECKOUT = Path(__file__).parents[2]
+VLLM = os.environ.get("SLIPWAY_VLLM_PYTHON", "")
 VALUES = """
 team: {namespace: default}
 worker: {cpu: "1"}
@@ -43,11 +45,11 @@ def serve(folder: Path, *options: str | Path) -> dict[str, Any]:
     files = [presets_dir() / "serve" / "tiny-cpu.yaml", folder / "values.yaml"]
     (obj,) = objects(template(tool("helm"), charts_dir() / "serve", files))
     config = yaml.safe_load(obj["spec"]["serveConfigV2"])
-    if vllm := os.environ.get("SLIPWAY_VLLM_PYTHON"):
+    if VLLM:
         # Without eager mode, vLLM compiles the model for a minute.
         settings = {"engine": "vllm", "dtype": "float32", "engine_args": {"enforce_eager": True}}
         config["applications"][0]["args"] |= settings
-        python = Path(vllm)
+        python = Path(VLLM)
     else:
         python = python_environment(CHECKOUT / "docker/serve/cpu.txt", "openai==3.57.0", name="serving") / "bin/python"
     (folder / "serve.yaml").write_text(yaml.safe_dump(config))
