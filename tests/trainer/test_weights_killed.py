@@ -96,7 +96,7 @@ def survives_kills(line: Sequence[str], to: Path, seconds: float) -> None:
             seconds = delay
             continue
         # One folder at most: each start removes that of the process that was killed before.
-        assert len(drafts(to)) == 1, f"killed {delay:.2f} s after the first file"
+        assert len(drafts(to)) <= 1, f"killed {delay:.2f} s after the first file"
         assert [path.name for path in to.parent.iterdir()] == [path.name for path in drafts(to)]
     assert killed, "All moments were after the end."
     done = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, check=False)

@@ -287,19 +287,27 @@ def test_only_abandoned_temporary_folders_are_removed(tmp_path: Path) -> None:
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
+    zombie = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has waited for it
     mine = f".out.partial-{socket.gethostname()}-"
-    living, dead, old, new = (
+    living, dead, undead, old, new = (
         tmp_path / name
-        for name in (f"{mine}{os.getppid()}", f"{mine}{ended.pid}", ".out.partial-pod-1-1", ".out.partial-pod-2-1")
+        for name in (
+            *(f"{mine}{pid}" for pid in (os.getppid(), ended.pid, zombie.pid)),
+            ".out.partial-pod-1-1",
+            ".out.partial-pod-2-1",
+        )
     )
-    for path in (living, dead, old, new):
+    for path in (living, dead, undead, old, new):
         path.mkdir()
         (path / "file").touch()
     for path in (old / "file", old):
         os.utime(path, (time.time() - 4000,) * 2)
     with folder.complete(tmp_path / "out", 1):
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {"out", living.name, new.name}
+    zombie.wait()
+    found = {"out", living.name, new.name} | ({undead.name} if sys.platform != "linux" else set())
+    assert {path.name for path in tmp_path.iterdir()} == found
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import traceback
@@ -35,6 +36,8 @@ def main() -> int:
     back.add_argument("--from", dest="source", required=True, help="the folder, or hf:ORG/NAME")
     back.add_argument("--to", type=Path, required=True, help="the folder to create, with the folder items in it")
     arguments = parser.parse_args()
+    # Without PyTorch, which a tokenizer does not need, transformers prints a warning when it is imported.
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     # A pod that is deleted gets SIGTERM. The temporary folder is removed on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:

@@ -90,13 +90,17 @@ def _remove_abandoned(destination: Path) -> None:
 
 
 def _alive(pid: int) -> bool:
+    """Return whether a process exists and has not ended. A container may keep ended ones (zombies) for ever."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):  # it has ended now, or this is not Linux: the next start removes its folder
+        return True
 
 
 def _sync(folder: Path) -> None:

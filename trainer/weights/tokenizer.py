@@ -238,8 +238,6 @@ def _of_ranks(ranks: Mapping[bytes, int], pattern: str) -> Tokenizer:
 
 
 def _copy(path: str, folder: Path) -> Tokens:
-    # Without PyTorch, which a tokenizer does not need, transformers prints a warning when it is imported.
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     import transformers
 
     try:
