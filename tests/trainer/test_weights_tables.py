@@ -288,7 +288,7 @@ def test_only_abandoned_temporary_folders_are_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     zombie = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has waited for it
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and no process has waited for it
     mine = f".out.partial-{socket.gethostname()}-"
     living, dead, undead, old, new = (
         tmp_path / name

@@ -90,7 +90,7 @@ def _remove_abandoned(destination: Path) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Return whether a process exists and has not ended. A container may keep ended ones (zombies) for ever."""
+    """Return whether a process exists and has not ended. A container may keep ended ones (zombies)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
