@@ -3,8 +3,8 @@
 A scenario that differs from its recording shows either a wrong rule or the delays of the machine, which no simulation
 knows: how long a cycle took, when an arrival or a release reached the scheduler, which of two Workloads of the same
 second had the smaller UID. To distinguish them, a search changes these delays and nothing else. It starts at the first
-difference, changes some delays before it, keeps what moves the difference to a later time, and repeats this. A wrong
-rule stays a difference, because no delay changes which flavors or which preemptions a rule selects in a state.
+difference, changes some delays before it, keeps what moves the difference to a later time, and repeats this. No delay
+changes which flavors or which preemptions a rule selects in a state; the proof page shows which wrong rules this finds.
 
 `delays.json` has the delays that were found, without those that are not needed.
 """

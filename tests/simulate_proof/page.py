@@ -51,9 +51,11 @@ from the first to the last event. They are in tests/simulate_proof/delays.json, 
 {{delays}} in all, the median is {{median:.2f}} s and the longest {{longest:.1f}} s. A test simulates each scenario with
 them.
 
-Delays do not hide a wrong rule, because they do not change what a rule selects in a state. To verify this, the search
-was repeated with one rule changed: of two equal candidates, the older one is preempted. With at most 600 simulations
-for each scenario without fair sharing, it explained 20 of them, and 45 with the rules as they are.
+A delay does not change what a rule selects in a state, but many delays can hide a wrong rule. To measure this, the
+search was repeated with one rule changed, with at most 600 simulations for each scenario without fair sharing. With the
+rules as they are, it explained 45 of the 51. If the older of two equal candidates is preempted, it explained 20; if a
+waiting head keeps no quota for itself, 41; if runs are set aside one by one, 43; if a run that waits for preemptions
+does not stay first in its queue, 47. So the recordings show little about the last two rules.
 
 In sim-11-201 and sim-11-215, Kueue admitted a run again before its Job had stopped, and the end of the stop took the
 new admission back without an eviction. The simulation has no such fault; the explanation takes it from the recording.

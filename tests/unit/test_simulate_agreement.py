@@ -51,7 +51,7 @@ def test_with_the_delays_of_the_machine_the_simulation_agrees(
     assert proofs[name].with_delays >= with_delays
 
 
-def test_delays_do_not_hide_a_wrong_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delays_do_not_hide_a_wrong_order_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the newest of two equal candidates preempted last, recordings that the delays explained differ."""
     known = delays.load()
     lines = [line for line in read_scenarios(recording("classic")) if line.id in known]
