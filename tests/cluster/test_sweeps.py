@@ -165,14 +165,24 @@ def test_a_list_of_names_that_is_out_of_date_or_refused(
     cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweep finds the unused names with one list. It is right if that list misses a run, or is forbidden."""
-    sweep = ("submit", "-f", cli.values("job-set", "lr"), *SIX, "--detach")
+    file = cli.values("job-set", "lr")
     monkeypatch.setattr(reader, "used_names", lambda _: set())  # as if another client created the third run afterwards
-    assert cli("submit", "-f", cli.values("job-set", "lr"), "--name", "lr-3", "--detach").code == 0
-    refused = cli(*sweep)
+    assert cli("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
+    # Each number of slices is a shape of its own, so that the third run has a dry run.
+    refused = cli("submit", "-f", file, "--sweep", "slice.count=1,2,3", "--detach")
     assert (refused.code, list(by_name(cli, admin))) == (1, ["lr-3"])
     assert 'Error: The run "lr-3" already exists; it does not belong to a sweep.' in refused.err
-    (taken,) = cli.runs(admin)
-    admin.delete(path_of(taken))
+
+    # All six have one shape. With one thread only the first has a dry run, so that the others are created.
+    monkeypatch.setattr(KubernetesBackend, "max_parallel", 1)
+    sweep = ("submit", "-f", file, *SIX, "--detach")
+    late = cli(*sweep)
+    runs = by_name(cli, admin)
+    assert (late.code, sorted(runs)) == (1, [f"lr-{number}" for number in range(1, 7)])
+    assert 'Error: The run "lr-3" already exists; it does not belong to a sweep.' in late.err
+    assert [name for name, run in runs.items() if SWEEP not in run["metadata"]["labels"]] == ["lr-3"]
+    for run in runs.values():
+        admin.delete(path_of(run))
 
     def forbidden(_: object) -> set[str]:
         raise ClusterError("You may not list jobsets.", status=403)
