@@ -23,6 +23,7 @@ import pytest
 from mlx_lm.utils import load_model
 from safetensors.numpy import load_file, save_file
 
+from tests import compiled_programs
 from tests.hub import TOKEN, Hub, hub
 from tests.prerequisites import require
 from tests.trainer import hf_forward
@@ -42,13 +43,14 @@ def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -
     root = tmp_path_factory.mktemp("references")
     for name in MODELS:
         write_config(root, name, lab.tokenizer)
-    subprocess.run(
-        [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
-        cwd=CHECKOUT,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with compiled_programs.kept(root):
+        subprocess.run(
+            [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
+            cwd=CHECKOUT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     for name in MODELS:
         result = weights("export", root / f"{name}.json", "--to", root / "exported" / name)
         assert result.returncode == 0, result.stderr
