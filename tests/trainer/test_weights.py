@@ -59,11 +59,8 @@ def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -
 def imported(references: Path) -> dict[str, dict[str, Any]]:
     """Import the export of each model, as the checkpoint of step 0 in imported/NAME, and return the summaries."""
     to = {name: references / "imported" / name / "0" for name in MODELS}
-    lines = [
-        [
-            *("import", "--config", references / f"{name}.json"),
-            *("--from", references / "exported" / name, "--to", to[name]),
-        ]
+    lines: list[list[str | Path]] = [
+        ["import", "--config", references / f"{name}.json", "--from", references / "exported" / name, "--to", to[name]]
         for name in MODELS
     ]
     return dict(zip(MODELS, in_one_process(lines), strict=True))
