@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launcher.errors import UsageError
 from launcher.k8s.kueue.scheduler.model import Job, KueueSettings
+from launcher.k8s.kueue.scheduler.rules import MINOR_VERSIONS, parse_version
 from launcher.simulation import changes as changing
 from launcher.simulation import from_values
 from launcher.simulation.changes import Changes
@@ -21,20 +22,19 @@ from launcher.simulation.trace import TraceRun, read_trace
 
 @dataclass(frozen=True, slots=True)
 class Kueue:
-    """The part of Kueue's configuration that no object has: its version ("0.19"), and whether fair sharing is on."""
+    """The part of Kueue's configuration that no object has: its version ("0.19.2"), and whether fair sharing is on.
+
+    A version without a patch is the newest patch.
+    """
 
     version: str = ""
     fair_sharing: bool = False
 
     def settings(self) -> KueueSettings:
         """Return the settings. Raises UsageError for a version that is not simulated."""
-        version = VERSIONS[-1]
-        if self.version:
-            parts = self.version.removeprefix("v").split(".")[:2]
-            known = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
-            if ".".join(parts) not in known:
-                raise UsageError(f"Kueue {self.version} is not simulated; the versions are {', '.join(known)}.")
-            version = known[".".join(parts)]
+        version = parse_version(self.version) if self.version else MINOR_VERSIONS[-1]
+        if version is None:
+            raise UsageError(f"Kueue {self.version} is not simulated; the versions are {VERSIONS}.")
         return KueueSettings(version, FAIR_SHARING if self.fair_sharing else None)
 
 
