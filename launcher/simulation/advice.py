@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
 from launcher.config.values import assignment
 from launcher.config.values.files import dumps
-from launcher.config.values.tree import Origin, Values, set_value
+from launcher.config.values.tree import KeyPath, Origin, Values, set_value
 from launcher.errors import UsageError
 from launcher.releases import values as release_values
 from launcher.simulation import from_values
@@ -22,8 +23,9 @@ from launcher.simulation.comparison import Unit as FigureUnit
 from launcher.simulation.jobs import jobs_of, team_of
 from launcher.simulation.offline import Kueue, notes
 from launcher.simulation.platform import Platform
-from launcher.simulation.queue_changes import changed_platform
+from launcher.simulation.queue_changes import Choice, QueueChanges, differences
 from launcher.simulation.simulated import Figures, figures, run_simulation
+from launcher.simulation.specs import CohortCycle
 from launcher.simulation.trace import TraceRun, read_trace
 
 WITHIN = "--within"
@@ -174,37 +176,66 @@ def advise(
     bounds = [read_bound(text) for text in within]
     user, effective = release_values.load(from_values.CHART, files, [])
     platform = from_values.platform_of(user, effective)
-    for bound in bounds:
-        _check(bound, user)
+    changes = QueueChanges(platform, effective.tree)
+    chart = _Chart(user)
+    _check(bounds, chart, changes)
     runs = read_trace(trace).runs
     now = _figures(platform, runs, kueue)
     goal.check(now)
-    search = _Search(platform, user, runs, goal, bounds, grow, kueue, progress)
+    search = _Search(platform, changes, chart, runs, goal, bounds, grow, kueue, progress)
     for choice in search.choices():
         search.simulate(choice)
     found: list[Advice] = []
+    shown: list[Figures] = []
     for choice in search.better(goal.score(now)):
         if len(found) == _BEST:
             break
-        try:
-            # The values decide: the figures are those of the chart's own objects.
-            exact = from_values.platform_of(*_with(user, choice))
-        except CheckFailed:  # a combination that the chart rejects
+        after = search.figures[_key(choice)]
+        if after in shown:  # another change with the same figures is not an alternative
             continue
-        after = _figures(exact, runs, kueue)
-        found.append(Advice(_tree(choice), goal.value(after), rows(now, after)))
-    return AdviceList(goal, goal.value(now), search.tried, found, notes(platform, platform, kueue))
+        proven = next((each for each in (search.simplest(choice), choice) if search.proven(each)), None)
+        if proven is not None:
+            shown.append(after)
+            found.append(Advice(_tree(proven), goal.value(after), rows(now, after)))
+    return AdviceList(goal, goal.value(now), search.tried, found, [*notes(platform, platform, kueue), *search.notes()])
 
 
-def _check(bound: Bound, user: Values) -> None:
-    """Raise CheckFailed before the search if the chart accepts neither the first nor the last value of a bound."""
-    try:
-        from_values.platform_of(*_with(user, {bound.path: bound.values[-1]}))
-    except CheckFailed:
-        from_values.platform_of(*_with(user, {bound.path: bound.values[0]}))
+def _check(bounds: Sequence[Bound], chart: _Chart, changes: QueueChanges) -> None:
+    """Raise LauncherError before the search if a bound has an invalid value, or only values that the chart rejects."""
+    for place in range(max((len(bound.values) for bound in bounds), default=0)):
+        chart.values({bound.path: bound.values[place] for bound in bounds if place < len(bound.values)})
+    for bound in bounds:
+        changes.check(bound.path, bound.values)
+    if chart.rejects({bound.path: bound.values[-1] for bound in bounds}) is not None:
+        for bound in bounds:
+            if chart.rejects({bound.path: bound.values[-1]}) is not None:
+                chart.platform({bound.path: bound.values[0]})
 
 
-_Choice = Mapping[tuple[str, ...], Any]
+class _Chart:
+    """The objects that the chart renders for a change."""
+
+    def __init__(self, user: Values) -> None:
+        self._user = user
+
+    def platform(self, choice: Choice) -> Platform:
+        """Return the objects. Raises CheckFailed if the chart rejects the values."""
+        return from_values.platform_of(*self.values(choice))
+
+    def values(self, choice: Choice) -> tuple[Values, Values]:
+        """Return the user's and the effective values with a change. Raises CheckFailed if the schema rejects them."""
+        user = self._user
+        for path, value in choice.items():
+            user = set_value(user, path, value, Origin(WITHIN, 1))
+        return user, release_values.effective_of(from_values.CHART, user)
+
+    def rejects(self, choice: Choice) -> CheckFailed | None:
+        """Return why the chart rejects a change; None if it accepts it."""
+        try:
+            self.platform(choice)
+        except CheckFailed as error:
+            return error
+        return None
 
 
 class _Search:
@@ -213,7 +244,8 @@ class _Search:
     def __init__(
         self,
         platform: Platform,
-        user: Values,
+        changes: QueueChanges,
+        chart: _Chart,
         runs: Sequence[TraceRun],
         goal: Goal,
         bounds: Sequence[Bound],
@@ -221,62 +253,109 @@ class _Search:
         kueue: Kueue,
         progress: Callable[[int], None],
     ) -> None:
-        self._platform, self._user, self._runs, self._goal = platform, user, runs, goal
+        self._platform, self._changes, self._chart, self._runs, self._goal = platform, changes, chart, runs, goal
         self._bounds, self._grow, self._kueue, self._progress = bounds, grow, kueue, progress
-        self._scores: dict[tuple[tuple[tuple[str, ...], Any], ...], Score | None] = {}
+        self.figures: dict[_Key, Figures] = {}
+        self._seen: set[_Key] = set()
+        self._proven: dict[_Key, bool] = {}
+        self._rejected: list[str] = []
         self.tried = 0
 
-    def choices(self) -> Iterator[_Choice]:
+    def choices(self) -> Iterator[Choice]:
         """Yield what to try: everything, or one key after the other from the best so far."""
         if math.prod(len(bound.values) for bound in self._bounds) <= MOST_TRIED:
             for values in itertools.product(*(bound.values for bound in self._bounds)):
-                yield dict(zip((bound.path for bound in self._bounds), values, strict=True))
+                yield self._without_current(dict(zip((bound.path for bound in self._bounds), values, strict=True)))
             return
-        start: dict[tuple[str, ...], Any] = {}
+        start: Choice = {}
+        best: Score = (math.inf, math.inf)
         improved = True
         while improved and self.tried < MOST_TRIED:
             improved = False
             for bound in self._bounds:
                 for value in bound.values:
-                    yield {**start, bound.path: value}
+                    yield self._without_current({**start, bound.path: value})
                 # A quota that one key raises must be taken from another one.
                 for other in self._bounds:
                     if other.path != bound.path and not self._grow:
                         for value, less in itertools.product(bound.values, other.values):
                             if self.tried < MOST_TRIED:
-                                yield {**start, bound.path: value, other.path: less}
-                tried = {key: score for key, score in self._scores.items() if score is not None}
-                if not tried:
-                    continue
-                top = min(tried, key=lambda key: (tried[key], len(key), str(key)))
-                if tried[top] < (tried.get(_key(start)) or (math.inf, math.inf)):
-                    start, improved = dict(top), True
+                                yield self._without_current({**start, bound.path: value, other.path: less})
+                # The search continues only from values that the chart accepts.
+                top = next((choice for choice in self.better(best) if self.proven(choice)), None)
+                if top is not None:
+                    start, best, improved = top, self._goal.score(self.figures[_key(top)]), True
 
-    def simulate(self, choice: _Choice) -> None:
-        """Simulate a change, unless it was tried before. One that raises the total quota, if it must not, has no score.
-
-        One that the chart rejects has none, either.
-        """
+    def simulate(self, choice: Choice) -> None:
+        """Simulate a change, unless it was tried before."""
         key = _key(choice)
-        if key in self._scores:
-            return
-        self._scores[key] = None
-        self.tried += 1
-        self._progress(self.tried)
-        platform = changed_platform(self._platform, choice)
-        if platform is None:
-            try:
-                platform = from_values.platform_of(*_with(self._user, choice))
-            except CheckFailed:
-                return
-        if self._allowed(platform):
-            self._scores[key] = self._goal.score(_figures(platform, self._runs, self._kueue))
+        if key not in self._seen:
+            self._seen.add(key)
+            self.tried += 1
+            self._progress(self.tried)
+            self._simulate(choice)
 
-    def better(self, now: Score) -> list[_Choice]:
+    def _simulate(self, choice: Choice) -> None:
+        """Find the figures of a change. One that raises the total quota, if it must not, has none.
+
+        Nor has one whose cohorts are a cycle.
+        """
+        try:
+            platform = self._changes.changed(choice)
+        except CohortCycle:
+            return
+        if self._allowed(platform):
+            self.figures[_key(choice)] = _figures(platform, self._runs, self._kueue)
+
+    def simplest(self, choice: Choice) -> Choice:
+        """Return the change without the keys that have no effect on the figures."""
+        for path in sorted(choice):
+            fewer = {other: value for other, value in choice.items() if other != path}
+            if _key(fewer) not in self.figures:
+                self._simulate(fewer)
+            if self.figures.get(_key(fewer)) == self.figures[_key(choice)]:
+                choice = fewer
+        return choice
+
+    def _without_current(self, choice: Choice) -> Choice:
+        """Return the change without the keys that have these values now."""
+        return {path: value for path, value in choice.items() if self._changes.current(path) != value}
+
+    def better(self, now: Score) -> list[Choice]:
         """Return the changes that are better than `now`, the best first; of equal ones, those with fewer keys."""
-        better = [(score, key) for key, score in self._scores.items() if score is not None and score < now]
+        scored = ((self._goal.score(figures), key) for key, figures in self.figures.items())
+        better = [(score, key) for score, key in scored if score < now and self._proven.get(key) is not False]
         better.sort(key=lambda each: (each[0], len(each[1]), str(each[1])))
         return [dict(key) for _, key in better]
+
+    def proven(self, choice: Choice) -> bool:
+        """Return whether the chart accepts a change that was simulated.
+
+        Raises RuntimeError if it renders other objects for it than those that were simulated.
+        """
+        key = _key(choice)
+        if key not in self._proven:
+            try:
+                rendered = self._chart.platform(choice)
+            except CheckFailed as error:
+                self._rejected.append(error.problems[0].message)
+                self._proven[key] = False
+                return False
+            if differ := differences(self._changes.changed(choice), rendered):
+                raise RuntimeError(
+                    f"The chart renders other objects for {json.dumps(_tree(choice))} than those that were simulated: "
+                    f"{', '.join(differ)}."
+                )
+            self._proven[key] = True
+        return self._proven[key]
+
+    def notes(self) -> list[str]:
+        """Return which changes are left out because the chart rejects them."""
+        if not self._rejected:
+            return []
+        more = len(self._rejected) - 1
+        which = f" and {more} more, which are" if more else ", which is"
+        return [f"The chart rejects a better change{which} left out: {self._rejected[0]}"]
 
     def _allowed(self, platform: Platform) -> bool:
         return self._grow or all(
@@ -286,7 +365,10 @@ class _Search:
         )
 
 
-def _key(choice: _Choice) -> tuple[tuple[tuple[str, ...], Any], ...]:
+_Key = tuple[tuple[KeyPath, Any], ...]
+
+
+def _key(choice: Choice) -> _Key:
     return tuple(sorted(choice.items(), key=lambda item: item[0]))
 
 
@@ -295,14 +377,7 @@ def _figures(platform: Platform, runs: Sequence[TraceRun], kueue: Kueue) -> Figu
     return figures(run_simulation(platform, jobs_of(runs, platform), teams, settings=kueue.settings()))
 
 
-def _with(user: Values, choice: _Choice) -> tuple[Values, Values]:
-    """Return the user's values with a change, and the effective values. Raises CheckFailed if they are not valid."""
-    for path, value in choice.items():
-        user = set_value(user, path, value, Origin(WITHIN, 1))
-    return user, release_values.effective_of(from_values.CHART, user)
-
-
-def _tree(choice: _Choice) -> dict[str, Any]:
+def _tree(choice: Choice) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, value in sorted(choice.items()):
         node = tree
@@ -315,9 +390,10 @@ def _tree(choice: _Choice) -> dict[str, Any]:
 def as_text(advice: AdviceList) -> str:
     """Return each change as an overlay with its figures, or that none improves the goal."""
     now = shown(advice.now, advice.goal.unit)
-    if not advice.found:
-        return f"No change improves the {advice.goal.title}, which is {now} (tried: {advice.tried})."
-    parts = [f"The {advice.goal.title} is {now}. The best changes (tried: {advice.tried}):"]
+    if advice.found:
+        parts = [f"The {advice.goal.title} is {now}. The best changes (tried: {advice.tried}):"]
+    else:
+        parts = [f"No change improves the {advice.goal.title}, which is {now} (tried: {advice.tried})."]
     for number, each in enumerate(advice.found, start=1):
         changed = [row for row in each.rows if row.difference != 0]
         parts.append(
