@@ -13,6 +13,14 @@ from launcher.simulation.live import Expectation
 from launcher.simulation.simulated import RunResult
 
 _MOST_RUNS = 500
+# The columns of the table of runs, and their classes in page.css. A run that never starts has the reason as its flavor.
+_COLUMNS = (
+    ("run", "name"),
+    ("team", "name"),
+    *((title, "number") for title in ("chips", "arrives", "starts", "wait", "ends")),
+    ("flavor", "words"),
+    ("preempted", "number"),
+)
 
 
 def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = ()) -> str:
@@ -35,21 +43,24 @@ def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = (
     teams = sorted({team for _, simulated in simulations for team in simulated.teams.values()})
     runs = (after or comparison.before).runs
     ends = max((event.at for _, simulated in simulations for event in simulated.outcome.events), default=0.0)
-    rows = []
+    groups: dict[str, list[list[str]]] = {}
     for row in shown_rows(comparison.rows):
-        cells = [row.about or "all", row.name, shown(row.before, row.unit)]
-        rows.append(cells + ([shown(row.after, row.unit), difference(row)] if after is not None else []))
+        cells = [row.name, shown(row.before, row.unit)]
+        cells += [shown(row.after, row.unit), difference(row)] if after is not None else []
+        groups.setdefault(row.about or "all", []).append(cells)
     return fill(
         files("launcher.simulation").joinpath("page.html").read_text(encoding="utf-8"),
         charts.charts(simulations, teams),
         title=title,
+        kind="simulation",
         count=len(runs),
         notes=list(comparison.notes),
         expected=expected,
-        rows=rows,
+        groups=list(groups.items()),
         compared=after is not None,
         teams=teams,
         unit=time_unit(ends)[0],
+        columns=_COLUMNS,
         runs=[_run(run) for run in runs[:_MOST_RUNS]],
         left_out=max(0, len(runs) - _MOST_RUNS),
     )
