@@ -6,21 +6,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 
-from launcher import distribution, formatting
+from launcher import distribution
 from launcher.errors import LauncherError
-from launcher.simulation.comparison import Comparison, difference, shown, shown_rows
+from launcher.simulation import tables
+from launcher.simulation.comparison import Comparison
 from launcher.simulation.live import Expectation
-from launcher.simulation.simulated import RunResult
 
 _MOST_RUNS = 500
-# The columns of the table of runs, and their classes in page.css. A run that never starts has the reason as its flavor.
-_COLUMNS = (
-    ("run", "name"),
-    ("team", "name"),
-    *((title, "number") for title in ("chips", "arrives", "starts", "wait", "ends")),
-    ("flavor", "words"),
-    ("preempted", "number"),
-)
 
 
 def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = ()) -> str:
@@ -44,10 +36,9 @@ def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = (
     runs = (after or comparison.before).runs
     ends = max((event.at for _, simulated in simulations for event in simulated.outcome.events), default=0.0)
     groups: dict[str, list[list[str]]] = {}
-    for row in shown_rows(comparison.rows):
-        cells = [row.name, shown(row.before, row.unit)]
-        cells += [shown(row.after, row.unit), difference(row)] if after is not None else []
-        groups.setdefault(row.about or "all", []).append(cells)
+    for row in tables.shown_rows(comparison.rows):
+        groups.setdefault(row.about or "all", []).append(tables.figure_cells(row, compared=after is not None))
+    columns, rows = tables.run_table(runs[:_MOST_RUNS])
     return fill(
         files("launcher.simulation").joinpath("page.html").read_text(encoding="utf-8"),
         charts.charts(simulations, teams),
@@ -55,25 +46,14 @@ def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = (
         kind="simulation",
         count=len(runs),
         notes=list(comparison.notes),
-        expected=expected,
+        expected_columns=tables.EXPECTED_COLUMNS,
+        expected=[tables.expected_cells(each) for each in expected],
+        details=[line for each in expected for line in tables.details(each)],
         groups=list(groups.items()),
         compared=after is not None,
         teams=teams,
         unit=time_unit(ends)[0],
-        columns=_COLUMNS,
-        runs=[_run(run) for run in runs[:_MOST_RUNS]],
+        columns=columns,
+        runs=rows,
         left_out=max(0, len(runs) - _MOST_RUNS),
     )
-
-
-def _run(run: RunResult) -> list[str]:
-    times = [run.starts, run.wait, run.ends]
-    return [
-        run.name,
-        run.team,
-        f"{run.chips:,}",
-        formatting.duration(run.arrives),
-        *("-" if time is None else formatting.duration(time) for time in times),
-        ", ".join(run.flavors) or run.never or "-",
-        str(run.preemptions),
-    ]

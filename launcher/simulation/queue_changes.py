@@ -21,6 +21,9 @@ from launcher.simulation import from_values, specs
 from launcher.simulation.platform import RESOURCES, Flavor, Platform, Team, with_slices
 from launcher.simulation.queue_fields import CLUSTER_QUEUES, COHORTS, FIELDS, FlavorKind, Tables
 
+WITHIN = "--within"
+"""The option that names the keys to change."""
+
 Choice = Mapping[KeyPath, Any]
 """Keys of the queues' values, and a new value for each."""
 
@@ -171,7 +174,7 @@ def _fail(key: str, clause: str, word: str, known: Iterable[str], known_title: s
     near = closest(word, names) if word else []
     end = f'; did you mean "{near[0]}"?' if near else "."
     return UsageError(
-        f'--within "{key}": {clause}{end}', f"{known_title} {join_or(names, 'and')}." if names and not near else ""
+        f'{WITHIN} "{key}": {clause}{end}', f"{known_title} {join_or(names, 'and')}." if names and not near else ""
     )
 
 

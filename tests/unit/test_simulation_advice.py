@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from launcher.cli.simulation_text import advice_text
 from launcher.config.plan import CheckFailed
 from launcher.config.values.tree import Origin, Values, set_value
 from launcher.errors import UsageError
 from launcher.paths import charts_dir
 from launcher.releases import values as release_values
 from launcher.simulation import from_values, queue_fields
-from launcher.simulation.advice import Goal, advise, as_text, read_bound
+from launcher.simulation.advice import advise
+from launcher.simulation.advice_search import read_bound
+from launcher.simulation.goals import Goal
 from launcher.simulation.platform import Platform
 from launcher.simulation.queue_changes import KEYS, Choice, QueueChanges, differences
 from tests.tools import tool
@@ -67,7 +70,7 @@ def test_the_best_change_moves_quota_and_shows_its_cost(files: tuple[list[str], 
     assert all(each.goal >= best.goal for each in found.found)  # type: ignore[operator]
     assert len(found.found) == 3
     assert found.tried == 20
-    text = as_text(found)
+    text = advice_text(found)
     assert text.startswith("The 95th wait of research is 7 h. The best changes (tried: 20):")
     assert "# 1: 95th wait of research 3 h\nclusterQueues:\n" in text
 
@@ -96,7 +99,7 @@ def test_if_nothing_helps_there_is_no_advice(files: tuple[list[str], Path]) -> N
     found = advise(*files, Goal.parse("lost"), ["clusterQueues.research.queueingStrategy=StrictFIFO"])
     assert found.found == []
     expected = "No change improves the work lost to restarts, which is 0.0 chip-hours (tried: 1)."
-    assert as_text(found) == expected
+    assert advice_text(found) == expected
 
 
 # Nested cohorts, a queue without a cohort, a cohort with quota of its own, hosts whose cpu follows from their slices, a
