@@ -66,16 +66,14 @@ class QueueChanges:
     def check(self, path: KeyPath, values: Iterable[Any]) -> None:
         """Raise UsageError if a simulation cannot vary the key, or if the key or a value names what does not exist.
 
-        The chart's schema checks the values' types and the names of the keys.
+        The chart's schema has accepted the key and the values: no value is a map, so the key is one of an entry.
         """
         key = dotted(path)
         if path[0] not in KEYS:
             raise _fail(key, f"a simulation cannot vary {path[0]}", path[0], KEYS, "It can vary keys of")
-        if len(path) == 1 or path[1] not in self._entries(path[0]):
-            name = dotted(path[:2]) if len(path) > 1 else "entry"
-            near = path[1] if len(path) > 1 else ""
-            raise _fail(key, f"the release has no {name}", near, self._entries(path[0]), f"{path[0]} has")
-        if len(path) == 2 or path[2] not in KEYS[path[0]] or len(path) != _DEPTHS.get(path[2], 3):
+        if path[1] not in self._entries(path[0]):
+            raise _fail(key, f"there is no {dotted(path[:2])}", path[1], self._entries(path[0]), f"{path[0]} has")
+        if path[2] not in KEYS[path[0]] or len(path) != _DEPTHS.get(path[2], 3):
             raise _fail(
                 key, "a simulation cannot vary this key", "", KEYS[path[0]], f"In an entry of {path[0]}, it can vary"
             )

@@ -313,7 +313,7 @@ def test_a_combination_that_the_chart_rejects_is_left_out(files: tuple[list[str]
 def test_keys_that_a_simulation_cannot_vary_are_named(files: tuple[list[str], Path]) -> None:
     for bound, sentence in (
         ("clusterQueues.research.chipsAlone=true", "a simulation cannot vary this key."),
-        ("clusterQueues.reserch.cohort=all", 'the release has no clusterQueues.reserch; did you mean "research"?'),
+        ("clusterQueues.reserch.cohort=all", 'there is no clusterQueues.reserch; did you mean "research"?'),
         ("clusterQueues.research.quota.v6e-4x8.slices=1", 'there is no flavor "v6e-4x8"; did you mean "v6e-4x4"?'),
         ("clusterQueues.research.cohort=al", 'there is no entry "al" in cohorts; did you mean "all"?'),
         ("flavors.v6e-4x4.topology=4x8", "a simulation cannot vary flavors."),
@@ -324,6 +324,8 @@ def test_keys_that_a_simulation_cannot_vary_are_named(files: tuple[list[str], Pa
     # A value in the middle is checked, too.
     with pytest.raises(CheckFailed, match="queueingStrategy"):
         advise(*files, Goal.parse("lost"), ["clusterQueues.research.queueingStrategy=StrictFIFO,Strict,BestEffortFIFO"])
+    with pytest.raises(CheckFailed, match="cohorts is a list; it must be a map"):
+        advise(*files, Goal.parse("lost"), ["cohorts={}"])
     with pytest.raises(CheckFailed, match=r"fairWeight is the queue's share of a cohort; it requires"):
         advise(*files, Goal.parse("lost"), ["clusterQueues.alone.fairWeight=1,2"])
 
