@@ -21,7 +21,7 @@ from launcher.simulation.offline import Kueue
 MOST_WORKLOADS = 2000
 """The most Workloads of a cluster that are simulated for a list: one page of the API server's answer."""
 
-_NEW = "new"  # the uid of a run that does not exist yet
+_NEW = "new"  # the uid of a run that does not exist yet; after those of all others, which are hexadecimal
 
 
 class NotSimulated(LauncherError):

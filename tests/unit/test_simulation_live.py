@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,22 @@ def test_a_run_that_preempts_names_its_victim_and_the_victim_it() -> None:
     text = as_text(found)
     assert "urgent preempts runs." in text
     assert "runs is preempted by urgent, and starts again." in text
+
+
+def test_a_check_can_end_the_simulation() -> None:
+    """At any event: here at each of the first ones, and at none after the last."""
+    now = state(workload("runs", 128, held="11:00:00"), workload("first", 128))
+
+    def check(left: list[None]) -> None:
+        try:
+            left.pop()
+        except IndexError:
+            raise TimeoutError from None
+
+    for calls in range(12):
+        with pytest.raises(TimeoutError):
+            expectations(now, check=partial(check, [None] * calls))
+    assert starts(expectations(now, check=partial(check, [None] * 1000))) == starts(expectations(now))
 
 
 def test_two_objects_with_one_name_are_two_runs() -> None:

@@ -83,7 +83,9 @@ class Listing:
 
 def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> Listing:
     """Return every run of the namespace, or of all (`all_namespaces`). With `sweep`, only the runs of that sweep."""
-    of_runs = _listers(cluster, f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN, all_namespaces)
+    of_runs = _listers(
+        cluster, f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN, all_namespaces
+    )
     of_workloads = partial(_workloads, cluster, all_namespaces=all_namespaces)
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
         runs = run_parallel(of_runs)

@@ -19,7 +19,7 @@ from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
-    from launcher.simulation.live import Moment
+    from launcher.simulation.live import Expectation, Moment
 
 _MOST_SECONDS = 5.0  # for the requests and the simulation of the column STARTS
 _NONE = "No runs found. To start a run: launcher submit -f FILE"
@@ -52,11 +52,13 @@ def command(
     """List the runs of this machine and of the namespace.
 
     A NAME is a run, a sweep, or a pattern of runs, such as "demo-*"; without one, all runs are listed. The newest run
-    comes first. STARTS is when a run that waits in a queue will start, by a simulation of Kueue's scheduler; it is left
-    out with --all-namespaces, if the cluster's queues may not be read, and if the simulation takes longer than 5 s.
-    launcher simulate shows more. The served models and the long-lived Ray clusters of the namespace are listed below the runs; with
+    comes first. The served models and the long-lived Ray clusters of the namespace are listed below the runs; with
     -o json or yaml, only the runs are printed, or with --models only the served models, or with --clusters only the
     Ray clusters.
+
+    STARTS is when a run that waits in a queue will start, by a simulation of Kueue's scheduler. It is left out with
+    --all-namespaces, if the queues of the cluster cannot be read, and if the simulation takes longer than 5 s. launcher
+    simulate prints the details.
     """
 
     if everywhere and (target.local or target.namespace is not None):
@@ -92,28 +94,34 @@ def command(
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     runs = found
-    starts = {} if everywhere else _starts(runs, target)
-    text = run_table.table(runs, {name: each.likely for name, each in starts.items()}) if runs else ""
+    starts: Sequence[Moment | None] = [None] * len(runs) if everywhere else _starts(runs, target)
+    text = run_table.table(runs, ["" if start is None else start.likely for start in starts]) if runs else ""
     if form == "text" and not (sweep or names or only):
         text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
     now = datetime.now(UTC)
     data = [
-        run.as_json() | ({"starts": starts[run.name].as_json(now)} if run.in_cluster and run.name in starts else {})
-        for run in runs
+        run.as_json() | ({} if start is None else {"starts": start.as_json(now)})
+        for run, start in zip(runs, starts, strict=True)
     ]
     output.emit(data, form, text, paint=colour.tables)
 
 
-def _starts(runs: Sequence[RunStatus], target: Target) -> dict[str, Moment]:
-    """Return when those of the runs start that wait in a queue, by their names. Makes no request if none waits."""
-    if not any(run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED) for run in runs):
-        return {}
-    try:
-        expected = api.expected_starts(target=target, within=_MOST_SECONDS)
-    except LauncherError as error:
-        output.narrate(f"{error.message} {error.hint}".strip())
-        return {}
-    return {name: each.starts for name, each in expected.items() if each.starts is not None}
+def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
+    """Return when each of the runs starts, None for a run that does not wait in a queue, or if it is not known.
+
+    Makes no request if none waits.
+    """
+    waits = [run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED) for run in runs]
+    expected: dict[str, Expectation] = {}
+    if any(waits):
+        try:
+            expected = api.expected_starts(target=target, within=_MOST_SECONDS)
+        except LauncherError as error:
+            output.narrate(f"{error.message} {error.hint}".strip())
+    return [
+        expected[run.name].starts if waiting and run.name in expected else None
+        for run, waiting in zip(runs, waits, strict=True)
+    ]
 
 
 def _print_clusters(target: Target, form: str) -> None:

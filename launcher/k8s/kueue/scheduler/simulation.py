@@ -36,13 +36,11 @@ _FIRST_WITH_BATCHES = (0, 17)
 _FIRST_WITH_NOMINAL_RULES = (0, 17)
 
 
-def simulate(
-    scenario: Scenario, *, until: float | None = None, check: Callable[[], None] = lambda: None
-) -> Outcome:
+def simulate(scenario: Scenario, *, until: float | None = None, check: Callable[[], None] = lambda: None) -> Outcome:
     """Simulate what happens to the jobs of a scenario, until nothing happens any more or until a time.
 
-    `check` is called before each event; what it raises ends the simulation. Raises LauncherError if the scenario is not valid: a queue that does not exist, a negative time, or workloads that
-    preempt each other without end.
+    `check` is called before each event; what it raises ends the simulation. Raises LauncherError if the scenario is not
+    valid: a queue that does not exist, a negative time, or workloads that preempt each other without end.
     """
     return _Simulation(scenario).run(until, check)
 
