@@ -4,21 +4,182 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
+_GAP = "  "
+_MOST_LINES = 4  # of a row of a table whose cells are wrapped
+_NARROW = 24  # a last column that is narrower goes below the rest of its row
+_INDENT = 6  # of a cell that is below the rest of its row
 
-def table(rows: Iterable[Sequence[str]], *, gap: str = "  ") -> str:
+
+def table(
+    rows: Iterable[Sequence[str]], *, headed: bool = True, grouped: bool = False, fit: bool = True, indent: int = 0
+) -> str:
     """Format rows as aligned columns; the last column is not padded.
 
-    A cell is one line, so that its text cannot look like another row.
+    A cell is one line, so that its text cannot look like another row. Without a terminal, or if it is wide enough, each
+    row is one line. On a narrower terminal, cells are wrapped between words. If a row would need more than 4 lines, a
+    table whose first row has titles (`headed`) becomes a block of lines "TITLE: cell" for each row, without the empty
+    cells. In a table without titles, only the last cell of a row is wrapped, or goes below the rest of the row.
+
+    `grouped`: the first column has the name of a group in the first row of the group. On a narrow terminal, the name
+    becomes a heading. `indent` is the number of columns that the caller uses at the left. Without `fit`, the width of
+    the terminal is ignored.
     """
-    rows = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    cells = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
+    columns = terminal_columns() if fit else None
+    if columns is None or _total(_widths(cells)) <= columns - indent:
+        return "\n".join(_lines(cells, _widths(cells)))
+    return _groups(cells, columns - indent) if grouped else _fitted(cells, columns - indent, headed=headed)
+
+
+def terminal_columns() -> int | None:
+    """Return the number of columns of the terminal on stdout; None if it is not a terminal, or has no size."""
+    return (shutil.get_terminal_size(fallback=(0, 0)).columns or None) if sys.stdout.isatty() else None
+
+
+def paragraph(text: str) -> str:
+    """Return a sentence; on a terminal, wrapped between words."""
+    columns = terminal_columns()
+    return text if columns is None else "\n".join(_wrap(text, columns))
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _lines(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    """Return the lines of the rows, with aligned columns."""
+    return [
+        _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for row in rows
+        for line in zip_longest(*(_wrap(cell, width) for cell, width in zip(row, widths, strict=True)), fillvalue="")
+    ]
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int, *, headed: bool) -> str:
+    """Return the rows as text that is not wider than `width`, unless a word is."""
+    if not headed:
+        *widths, _ = _widths(rows)
+        left = width - _total([*widths, 0])
+        return "\n".join(_lines(rows, [*widths, left]) if left >= _NARROW else _below(rows, width))
+    if not rows[0][-1]:
+        return _with_notes(rows, width)
+    found = _wrapped_widths(rows, width)
+    return "\n".join(_lines(rows, found)) if found is not None else _blocks(rows, width)
+
+
+def _with_notes(rows: Sequence[Sequence[str]], width: int) -> str:
+    """Return rows whose last column has no title: on a narrow terminal, its cells go below their rows."""
+    found = _wrapped_widths([row[:-1] for row in rows], width)
+    if found is None:
+        return _blocks(rows, width)
+    lines: list[str] = []
+    for *row, note in rows:
+        lines += _lines([row], found)
+        lines += [f"{_GAP}{line}" for line in _wrap(note, width - len(_GAP)) if line]
+    return "\n".join(lines)
+
+
+def _wrapped_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Return widths of the columns with which no row has more lines than necessary; None if it would have too many."""
+    widths = _widths(rows)
+    if _total(widths) <= width:
+        return widths
+    columns = [set(column) for column in zip(*rows, strict=True)]
+    for most in range(2, _MOST_LINES + 1):
+        least = [max(_least_width(cell, most) for cell in column) for column in columns]
+        left = width - _total(least)
+        if left < 0:
+            continue
+        # As many columns as possible are not wrapped, and the longest of the others gets the rest.
+        for number in sorted(range(len(least)), key=lambda number: widths[number] - least[number]):
+            if (more := widths[number] - least[number]) <= left:
+                least[number] += more
+                left -= more
+        missing = [size - given for size, given in zip(widths, least, strict=True)]
+        least[missing.index(max(missing))] += left
+        return least
+    return None
+
+
+def _least_width(text: str, most: int) -> int:
+    """Return the smallest width with which a text has at most so many lines."""
+    low, high = max(map(len, text.split()), default=0), len(text)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_wrap(text, middle)) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _below(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of the rows, each with its last cell below the others, indented."""
+    widths = [size if size <= _INDENT else 0 for size in _widths(rows)[:-1]]  # only a mark is aligned
+    lines: list[str] = []
+    for row in rows:
+        start = _GAP.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
+        if len(start) + len(_GAP) + len(row[-1]) <= width:
+            lines.append(f"{start}{_GAP}{row[-1]}".rstrip() if start else row[-1])
+        else:
+            lines += [start] if start else []
+            lines += [" " * _INDENT + line for line in _wrap(row[-1], width - _INDENT)]
+    return lines
+
+
+def _blocks(rows: Sequence[Sequence[str]], width: int) -> str:
+    """Return a block of lines for each row, with the title before each cell. A cell without a title is a line."""
+    titles, *others = rows
+    used = max(map(len, titles)) + len(": ")
+    blocks = []
+    for row in others:
+        lines: list[str] = []
+        for title, cell in zip(titles, row, strict=True):
+            if cell and title:
+                first, *following = _wrap(cell, width - used)
+                lines += [f"{title}:".ljust(used) + first, *(" " * used + line for line in following)]
+            elif cell:
+                lines += _wrap(cell, width)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _groups(rows: Sequence[Sequence[str]], width: int) -> str:
+    """Return the name of each group, and below it, indented, the other columns of its rows."""
+    titles, *others = rows
+    groups: list[tuple[str, list[Sequence[str]]]] = []
+    for name, *row in others:
+        if name or not groups:
+            groups.append((name, [titles[1:]]))
+        groups[-1][1].append(row)
+    texts = [(name, _fitted(group, width - len(_GAP), headed=True)) for name, group in groups]
+    return "\n\n".join(
+        "\n".join([name, *(f"{_GAP}{line}".rstrip() for line in text.split("\n"))]) for name, text in texts
     )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Return the text in lines, at least one. A word that is longer, such as a path, is not broken."""
+    if len(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def count(value: float) -> str:

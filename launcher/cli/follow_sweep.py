@@ -71,7 +71,7 @@ def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
         (f"launcher wait {name}", "wait until all have ended"),
         (f"launcher cancel {name}", "stop them"),
     ]
-    return formatting.table([("", *row) for row in rows])
+    return formatting.table([("", *row) for row in rows], headed=False)
 
 
 def exit_code(sweep: Sweep) -> ExitCode:
@@ -191,7 +191,8 @@ class _Table:
         if self._sweep is None:
             return
         room = max(1, (options.max_height or console.height) - 4)
-        for text in [*formatting.table(rows(self._sweep, shown(self._sweep, room))).splitlines(), line(self._sweep)]:
+        table = formatting.table(rows(self._sweep, shown(self._sweep, room)), fit=False)
+        for text in [*table.splitlines(), line(self._sweep)]:
             fitted = Text(text, no_wrap=True)
             # Leave one column free: a full line makes some terminals wrap.
             fitted.truncate(options.max_width - 1, overflow="ellipsis")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher import formatting
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
 from launcher.config.values import assignment
@@ -324,4 +325,4 @@ def as_text(advice: AdviceList) -> str:
             f"# {number}: {advice.goal.title} {shown(each.goal, advice.goal.unit)}\n{dumps(dict(each.values))}\n"
             + figures_table(changed, compared=True)
         )
-    return "\n\n".join(parts + [f"Note: {note}" for note in advice.notes])
+    return "\n\n".join(parts + [formatting.paragraph(f"Note: {note}") for note in advice.notes])

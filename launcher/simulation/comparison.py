@@ -134,7 +134,7 @@ def as_text(comparison: Comparison) -> str:
     if unpriced:
         notes.append(f"The cost does not include {', '.join(unpriced)}: no price is known; set it in common.prices.")
     if notes:
-        parts.append("\n".join(f"Note: {note}" for note in notes))
+        parts.append("\n".join(formatting.paragraph(f"Note: {note}") for note in notes))
     return "\n\n".join(parts)
 
 
@@ -177,7 +177,7 @@ def figures_table(found: Sequence[Row], *, compared: bool) -> str:
             cells += [shown(row.after, row.unit), difference(row)]
         table.append(tuple(cells))
         about = row.about
-    return formatting.table(table)
+    return formatting.table(table, grouped=True)
 
 
 def shown(value: float | None, unit: Unit) -> str:

@@ -536,11 +536,11 @@ def as_text(answer: LiveAnswer) -> str:
         lines = [formatting.table(rows)]
         details = [line for each in answer.runs for line in _details(each)]
         if details:
-            lines.append("\n".join(details))
+            lines.append("\n".join(map(formatting.paragraph, details)))
     if answer.changed is not None:
         lines.append(comparison_text(answer.comparison))
     elif answer.notes:
-        lines.append("\n".join(f"Note: {note}" for note in answer.notes))
+        lines.append("\n".join(formatting.paragraph(f"Note: {note}") for note in answer.notes))
     return "\n\n".join(lines)
 
 
