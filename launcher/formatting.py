@@ -6,14 +6,14 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
 _GAP = "  "
-_MOST_LINES = 4  # of a row of a table whose cells are wrapped
-_NARROW = 24  # a last column that is narrower goes below the rest of its row
+_FEW_LINES, _MOST_LINES = 4, 12  # of a cell that is wrapped: in any column, and in one that is not narrow
+_NARROW = 24
 _INDENT = 6  # of a cell that is below the rest of its row
 
 
@@ -23,9 +23,9 @@ def table(
     """Format rows as aligned columns; the last column is not padded.
 
     A cell is one line, so that its text cannot look like another row. Without a terminal, or if it is wide enough, each
-    row is one line. On a narrower terminal, cells are wrapped between words. If a row would need more than 4 lines, a
-    table whose first row has titles (`headed`) becomes a block of lines "TITLE: cell" for each row, without the empty
-    cells. In a table without titles, only the last cell of a row is wrapped, or goes below the rest of the row.
+    row is one line. On a narrower terminal, cells are wrapped between words. If they would have too many lines, a table
+    whose first row has titles (`headed`) becomes a block of lines "TITLE: cell" for each row, without the empty cells.
+    In a table without titles, only the last cell of a row is wrapped, or goes below the rest of the row.
 
     `grouped`: the first column has the name of a group in the first row of the group. On a narrow terminal, the name
     becomes a heading. `indent` is the number of columns that the caller uses at the left. Without `fit`, the width of
@@ -98,6 +98,9 @@ def _wrapped_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | No
     columns = [set(column) for column in zip(*rows, strict=True)]
     for most in range(2, _MOST_LINES + 1):
         least = [max(_least_width(cell, most) for cell in column) for column in columns]
+        if most > _FEW_LINES:
+            few = [max(_least_width(cell, _FEW_LINES) for cell in column) for column in columns]
+            least = [max(width, min(other, _NARROW)) for width, other in zip(least, few, strict=True)]
         left = width - _total(least)
         if left < 0:
             continue
@@ -114,7 +117,7 @@ def _wrapped_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | No
 
 def _least_width(text: str, most: int) -> int:
     """Return the smallest width with which a text has at most so many lines."""
-    low, high = max(map(len, text.split()), default=0), len(text)
+    low, high = max((len(part) for part, _ in _parts(text)), default=0), len(text)
     while low < high:
         middle = (low + high) // 2
         if len(_wrap(text, middle)) <= most:
@@ -130,11 +133,10 @@ def _below(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     lines: list[str] = []
     for row in rows:
         start = _GAP.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
-        if len(start) + len(_GAP) + len(row[-1]) <= width:
-            lines.append(f"{start}{_GAP}{row[-1]}".rstrip() if start else row[-1])
-        else:
-            lines += [start] if start else []
-            lines += [" " * _INDENT + line for line in _wrap(row[-1], width - _INDENT)]
+        first, *others = _wrap(start, width)
+        indent = " " * (len(start) - len(start.lstrip())) if others else ""
+        lines += [indent + first] if first else []
+        lines += [" " * _INDENT + line for line in [*others, *_wrap(row[-1], width - _INDENT)] if line]
     return lines
 
 
@@ -170,16 +172,29 @@ def _groups(rows: Sequence[Sequence[str]], width: int) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Return the text in lines, at least one. A word that is longer, such as a path, is not broken."""
+    """Return the text in lines, at least one, none of them wider than `width` unless a part of it is."""
     if len(text) <= width:
         return [text]
     lines = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append(word)
+    for part, before in _parts(text):
+        if lines[-1] and len(lines[-1]) + len(before) + len(part) > width:
+            lines.append(part)
         else:
-            lines[-1] += f" {word}" if lines[-1] else word
+            lines[-1] += f"{before}{part}" if lines[-1] else part
     return lines
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a text between which it can be wrapped, each with what is before it on the same line.
+
+    These are its words, and within a sentence, the parts of a long path. A name, a path or a URL alone is one part, so
+    that it can be copied.
+    """
+    words = text.split()
+    for word in words:
+        path = len(words) > 1 and len(word) > _NARROW and "://" not in word
+        for number, part in enumerate(re.split(r"(?<=/)(?=.)", word) if path else [word]):
+            yield part, "" if number else " "
 
 
 def count(value: float) -> str:

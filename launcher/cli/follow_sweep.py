@@ -95,9 +95,16 @@ def table(sweep: Sweep) -> str:
     return formatting.table(rows(sweep, sweep.ranked))
 
 
+def overview(sweep: Sweep) -> str:
+    """Return the table and, below it, the line about the whole sweep."""
+    runs = table(sweep)
+    blocks = runs.startswith("RUN:")  # on a narrow terminal, with an empty line between two runs
+    return f"{runs}{'\n\n' if blocks else '\n'}{line(sweep)}"
+
+
 def summary(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """Return the result of a sweep as text for stdout."""
-    text = f"{table(sweep)}\n{line(sweep)}"
+    text = overview(sweep)
     failed = [run for run in sweep.runs if run.state is State.FAILED and run.reason]
     if failed:
         text += f"\n{failed[0].name}: {failed[0].reason}"
