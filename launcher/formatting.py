@@ -14,6 +14,7 @@ from typing import Any
 _GAP = "  "
 _FEW_LINES, _MOST_LINES = 4, 12  # of a cell that is wrapped: in any column, and in one that is not narrow
 _NARROW = 24
+_WORDS = re.compile(r"[0-9.,]+ (?:d|h|min|s|[kMGT]B|x)\b\S*|\S+")
 _INDENT = 6  # of a cell that is below the rest of its row
 
 
@@ -133,9 +134,12 @@ def _below(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     lines: list[str] = []
     for row in rows:
         start = _GAP.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
-        first, *others = _wrap(start, width)
-        indent = " " * (len(start) - len(start.lstrip())) if others else ""
-        lines += [indent + first] if first else []
+        others: list[str] = []
+        if len(start) > width:
+            indent = " " * (len(start) - len(start.lstrip()))
+            first, *others = _wrap(start, width - max(_INDENT, len(indent)))
+            start = indent + first
+        lines += [start] if start else []
         lines += [" " * _INDENT + line for line in [*others, *_wrap(row[-1], width - _INDENT)] if line]
     return lines
 
@@ -165,10 +169,11 @@ def _groups(rows: Sequence[Sequence[str]], width: int) -> str:
         if name or not groups:
             groups.append((name, [titles[1:]]))
         groups[-1][1].append(row)
-    texts = [(name, _fitted(group, width - len(_GAP), headed=True)) for name, group in groups]
-    return "\n\n".join(
-        "\n".join([name, *(f"{_GAP}{line}".rstrip() for line in text.split("\n"))]) for name, text in texts
-    )
+    parts = []
+    for name, group in groups:
+        lines = _fitted(group, width - len(_GAP), headed=True).split("\n")
+        parts.append("\n".join([*(_wrap(name, width) if name else []), *(f"{_GAP}{line}".rstrip() for line in lines)]))
+    return "\n\n".join(parts)
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -187,10 +192,10 @@ def _wrap(text: str, width: int) -> list[str]:
 def _parts(text: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of a text between which it can be wrapped, each with what is before it on the same line.
 
-    These are its words, and within a sentence, the parts of a long path. A name, a path or a URL alone is one part, so
-    that it can be copied.
+    These are its words, a number with its unit, and within a sentence, the parts of a long path. A name, a path or a
+    URL alone is one part, so that it can be copied.
     """
-    words = text.split()
+    words = _WORDS.findall(text)
     for word in words:
         path = len(words) > 1 and len(word) > _NARROW and "://" not in word
         for number, part in enumerate(re.split(r"(?<=/)(?=.)", word) if path else [word]):
