@@ -159,14 +159,15 @@ def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation
     return expected.of_waiting_run(name, target)
 
 
-def expected_starts(*, target: Target = DEFAULT_TARGET) -> dict[str, Expectation]:
+def expected_starts(*, target: Target = DEFAULT_TARGET, within: float | None = None) -> dict[str, Expectation]:
     """Return when each run of the namespace that waits in its queue starts, by its name.
 
-    Empty if the cluster may not be read for it.
+    Empty if the cluster may not be read for it. With `within`, raises LauncherError if this takes longer than about
+    `within` seconds, or if the cluster has more than 2,000 Workloads.
     """
     from launcher.simulation import expected_start as expected
 
-    return expected.of_waiting_runs(target)
+    return expected.of_waiting_runs(target, within)
 
 
 def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:

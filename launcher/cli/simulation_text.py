@@ -38,7 +38,8 @@ def live_text(answer: LiveAnswer) -> str:
     """Return a table of the user's runs, a line for each thing that one of them waits for, and the notes."""
     if answer.runs:
         parts = [_table(tables.EXPECTED_COLUMNS, map(tables.expected_cells, answer.runs))]
-        parts.append("\n".join(line for each in answer.runs for line in tables.details(each)))
+        details = (line for each in answer.runs for line in tables.details(each))
+        parts.append("\n".join(map(formatting.paragraph, details)))
     else:
         parts = ["No run of this namespace waits or runs in a queue."]
     if answer.changed is not None:
@@ -65,7 +66,7 @@ def advice_text(advice: AdviceList) -> str:
 
 
 def note(sentence: str) -> str:
-    return f"Note: {sentence}"
+    return formatting.paragraph(f"Note: {sentence}")
 
 
 def _notes(sentences: Iterable[str]) -> str:
@@ -81,7 +82,7 @@ def _figures(found: Sequence[Row], *, compared: bool) -> str:
         named = "" if row.about == about else row.about or "all"
         table.append([named, *tables.figure_cells(row, compared=compared)])
         about = row.about
-    return formatting.table(table)
+    return formatting.table(table, grouped=True)
 
 
 def _table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launcher import formatting
@@ -79,10 +79,16 @@ def _outage(text: str, platform: Platform) -> Outage:
 
 
 def simulate_changed(
-    platform: Platform, jobs: Mapping[str, Job], teams: Mapping[str, str], changes: Changes, settings: KueueSettings
+    platform: Platform,
+    jobs: Mapping[str, Job],
+    teams: Mapping[str, str],
+    changes: Changes,
+    settings: KueueSettings,
+    check: Callable[[], None] = lambda: None,
 ) -> Simulated:
     """Simulate the jobs after the changes. `teams` has the team of each job.
 
+    `check` is called again and again; what it raises ends the simulation.
     Raises UsageError if a change names what does not exist, or if an added run has the name of another one.
     """
     jobs, teams = dict(jobs), dict(teams)
@@ -92,4 +98,5 @@ def simulate_changed(
         jobs |= jobs_of([run], platform)
         teams[run.name] = team_of(run, platform)
     jobs, teams = without_teams(jobs, teams, changes.without_teams)
-    return run_simulation(platform, jobs, teams, outages=outages(changes.outages, platform), settings=settings)
+    found = outages(changes.outages, platform)
+    return run_simulation(platform, jobs, teams, outages=found, settings=settings, check=check)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from launcher import formatting
+from launcher.k8s.kueue.scheduler.model import Event
 from launcher.simulation import durations, from_values
 from launcher.simulation.changes import NO_CHANGES, Changes, simulate_changed
 from launcher.simulation.cluster_state import ClusterState
@@ -15,7 +18,7 @@ from launcher.simulation.comparison import Comparison
 from launcher.simulation.live_runs import LiveRun, live_runs
 from launcher.simulation.offline import Kueue
 from launcher.simulation.platform import Platform
-from launcher.simulation.simulated import Simulated
+from launcher.simulation.simulated import RunResult, Simulated
 
 _SOON = 2.5  # seconds before a start in which the quota that it needs was released
 
@@ -33,10 +36,18 @@ class Moment:
         return {"seconds": self.at, "earliest": self.earliest, "latest": self.latest, "time": time}
 
     @property
-    def text(self) -> str:
+    def likely(self) -> str:
+        """The time as text, without its band."""
         if self.at is None:
             return "never"
-        about = "now" if self.at < 30 else f"in about {formatting.duration(self.at)}"
+        return "now" if self.at < 30 else f"in about {formatting.duration(self.at)}"
+
+    @property
+    def text(self) -> str:
+        """The time as text, with its band."""
+        if self.at is None:
+            return "never"
+        about = self.likely
         if self.earliest is None:
             return about
         latest = "never" if self.latest is None else formatting.duration(self.latest)
@@ -107,15 +118,26 @@ class LiveAnswer:
         return {**data, **{key: compared[key] for key in ("before", "after", "comparison")}}
 
 
-def expectations(state: ClusterState, *, assumed: float = durations.DEFAULT_ASSUMPTION) -> LiveAnswer:
-    """Return what is expected of the runs in the user's namespace."""
+def expectations(
+    state: ClusterState,
+    *,
+    assumed: float = durations.DEFAULT_ASSUMPTION,
+    check: Callable[[], None] = lambda: None,
+) -> LiveAnswer:
+    """Return what is expected of the runs in the user's namespace.
+
+    `check` is called again and again; what it raises ends the simulation.
+    """
     runs, notes = live_runs(state, assumed)
+    check()
     likely, shortest, longest = (
-        _simulate(state.platform, _lasting(runs, which), state.kueue) for which in ("seconds", "shortest", "longest")
+        _simulate(state.platform, _lasting(runs, which), state.kueue, check=check)
+        for which in ("seconds", "shortest", "longest")
     )
     mine = [run for run in runs.values() if run.mine]
     mine.sort(key=lambda run: (run.running, run.job.created, run.name))
-    answers = [_expect(run, likely, shortest, longest, runs) for run in mine]
+    course = _Course(likely, shortest, longest)
+    answers = [_expect(run, course, runs) for run in mine]
     return LiveAnswer(
         state.now,
         state.namespace,
@@ -160,13 +182,17 @@ def _with_other_queues(values: Platform, cluster: Platform) -> Platform:
 
 
 def _simulate(
-    platform: Platform, runs: Mapping[str, LiveRun], kueue: Kueue, changes: Changes = NO_CHANGES
+    platform: Platform,
+    runs: Mapping[str, LiveRun],
+    kueue: Kueue,
+    changes: Changes = NO_CHANGES,
+    check: Callable[[], None] = lambda: None,
 ) -> Simulated:
     """Simulate the runs of a cluster, without those that cannot start."""
     able = {name: run for name, run in runs.items() if not run.stopped}
     jobs = {name: run.job for name, run in able.items()}
     teams = {name: run.team for name, run in able.items()}
-    return simulate_changed(platform, jobs, teams, changes, kueue.settings())
+    return simulate_changed(platform, jobs, teams, changes, kueue.settings(), check=check)
 
 
 def _lasting(runs: Mapping[str, LiveRun], which: str) -> dict[str, LiveRun]:
@@ -179,28 +205,47 @@ def _lasting(runs: Mapping[str, LiveRun], which: str) -> dict[str, LiveRun]:
     return changed
 
 
-def _expect(
-    run: LiveRun, likely: Simulated, shortest: Simulated, longest: Simulated, runs: Mapping[str, LiveRun]
-) -> Expectation:
+class _Course:
+    """What happens to each run in the three simulations, by its name: found once for all runs."""
+
+    def __init__(self, *simulated: Simulated) -> None:
+        self._results = [{each.name: each for each in one.runs} for one in simulated]
+        self.likely = simulated[0]
+        self.preempts: defaultdict[str, list[str]] = defaultdict(list)
+        self.preempted_by: defaultdict[str, list[str]] = defaultdict(list)
+        self._releases: list[Event] = []  # in the order of their times, as all events
+        for event in self.likely.outcome.events:
+            if event.eviction is not None:
+                self.preempts[event.eviction.by].append(event.job)
+                self.preempted_by[event.job].append(event.eviction.by)
+            if event.what in ("finished", "released"):
+                self._releases.append(event)
+
+    def results(self, name: str) -> list[RunResult]:
+        return [of_run[name] for of_run in self._results]
+
+    def released(self, since: float, until: float) -> list[str]:
+        """Return the runs that release quota in a time."""
+        first = bisect.bisect_left(self._releases, since, key=lambda event: event.at)
+        end = bisect.bisect_right(self._releases, until, key=lambda event: event.at)
+        return [event.job for event in self._releases[first:end]]
+
+
+def _expect(run: LiveRun, course: _Course, runs: Mapping[str, LiveRun]) -> Expectation:
     name = run.job.name
     if run.stopped:
         never = Moment(None, None, None)
         return Expectation(run, never, never, (), (), (), run.stopped)
-    results = [{each.name: each for each in simulated.runs}[name] for simulated in (likely, shortest, longest)]
+    results = course.results(name)
     starts = None if run.running else _moment([result.starts for result in results])
     ends = _moment([result.ends for result in results])
-    events = likely.outcome.events
-    preempts = [event.job for event in events if event.eviction is not None and event.eviction.by == name]
-    by = [event.eviction.by for event in events if event.job == name and event.eviction is not None]
+    preempts, by = course.preempts[name], course.preempted_by[name]
     waits_for: list[str] = []
     if starts is not None and starts.at is not None and starts.at > _SOON:
         released = [
-            event.job
-            for event in events
-            if event.what in ("finished", "released")
-            and starts.at - _SOON <= event.at <= starts.at
-            and event.job != name
-            and _same_flavors(event.job, name, likely)
+            other
+            for other in course.released(starts.at - _SOON, starts.at)
+            if other != name and _same_flavors(other, name, course.likely)
         ]
         waits_for = [each for each in dict.fromkeys(released) if each not in preempts]
     return Expectation(

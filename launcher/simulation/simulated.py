@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,13 +162,17 @@ def run_simulation(
     *,
     outages: Sequence[Outage] = (),
     settings: KueueSettings | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Simulated:
-    """Simulate the jobs until nothing happens any more. `teams` has the team of each job."""
+    """Simulate the jobs until nothing happens any more. `teams` has the team of each job.
+
+    `check` is called again and again; what it raises ends the simulation.
+    """
     accepted, timed = _apply_outages(jobs, outages, platform)
     scenario = Scenario(
         platform.cluster_queues, platform.cohorts, list(accepted.values()), timed, settings or KueueSettings()
     )
-    outcome = simulate(scenario)
+    outcome = simulate(scenario, check=check)
     runs = [
         _result(job, teams[name], outcome)
         for name, job in sorted(jobs.items(), key=lambda item: (item[1].created, item[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,22 @@ def test_the_page_has_what_the_text_has(tmp_path: Path) -> None:
         for cell in (each.run.name, each.ends.text, each.run.duration.text):
             assert cell in live_text(found)
             assert f">{cell}<" in text
+
+
+def test_a_check_can_end_the_simulation() -> None:
+    """At any event: here at each of the first ones, and at none after the last."""
+    now = state(workload("runs", 128, held="11:00:00"), workload("first", 128))
+
+    def check(left: list[None]) -> None:
+        try:
+            left.pop()
+        except IndexError:
+            raise TimeoutError from None
+
+    for calls in range(12):
+        with pytest.raises(TimeoutError):
+            expectations(now, check=partial(check, [None] * calls))
+    assert starts(expectations(now, check=partial(check, [None] * 1000))) == starts(expectations(now))
 
 
 def test_two_objects_with_one_name_are_two_runs() -> None:

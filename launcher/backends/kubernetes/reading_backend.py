@@ -19,6 +19,7 @@ from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import EVENT, NAMESPACE, POD, Cluster, ClusterError
+from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.pods import Pod
 from launcher.trainer_output import metrics_in_log
 
@@ -94,6 +95,11 @@ class ReadingBackend:
     def status(self, name: str) -> RunStatus | None:
         run = self._find(name, foreign=True)
         return None if run is None or not run.is_run else self._status_of(run)
+
+    def status_of(self, run: RunObject, workload: Workload) -> RunStatus:
+        """Return `status` for a run of the namespace with its Workload; only its pods and its log are read."""
+        pods = self.cluster.list(POD, labels=f"{label_keys.RUN}={run.name}")
+        return self._with_progress(ObservedRun(run, workload, kube_view.own_pods(run, map(Pod, pods)), True))
 
     def summary(self, name: str) -> RunStatus | None:
         """Return `status` without what needs more requests: the end of the log, and the position in the queue."""

@@ -205,7 +205,10 @@ def _difference_lines(steps: Sequence[Step], conflicts: Sequence[str]) -> list[s
     if not steps and not conflicts:
         return ["No differences."]
     rows = [(_MARKS[step.action], step.what, step.detail) for step in steps]
-    return [*(formatting.table(rows).splitlines() if rows else []), *(f"! {sentence}" for sentence in conflicts)]
+    return [
+        *(formatting.table(rows, headed=False).splitlines() if rows else []),
+        *(f"! {sentence}" for sentence in conflicts),
+    ]
 
 
 def _idle_price(made: Plan) -> tuple[float, str]:
