@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import count
@@ -33,13 +34,13 @@ _FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
 _Key = tuple[float, int, str, int]
 
 
-def simulate(scenario: Scenario, *, until: float | None = None) -> Outcome:
+def simulate(scenario: Scenario, *, until: float | None = None, check: Callable[[], None] = lambda: None) -> Outcome:
     """Simulate what happens to the jobs of a scenario, until nothing happens any more or until a time.
 
-    Raises LauncherError if the scenario is not valid: a queue that does not exist, a negative time, or workloads that
-    preempt each other without end.
+    `check` is called before each event; what it raises ends the simulation. Raises LauncherError if the scenario is not
+    valid: a queue that does not exist, a negative time, or workloads that preempt each other without end.
     """
-    return _Simulation(scenario).run(until)
+    return _Simulation(scenario).run(until, check)
 
 
 class _Simulation:
@@ -113,8 +114,9 @@ class _Simulation:
 
     # --- the events ---
 
-    def run(self, until: float | None) -> Outcome:
+    def run(self, until: float | None, check: Callable[[], None]) -> Outcome:
         while self._agenda and (until is None or self._agenda[0][0][0] <= until):
+            check()
             (at, kind, name, _), entry, value = heapq.heappop(self._agenda)
             self._now = at
             self._happen(kind, name, entry, value)
