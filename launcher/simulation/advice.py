@@ -92,7 +92,9 @@ def advise(
         if proven is not None:
             shown.append(after)
             found.append(Advice(tree_of(proven), goal.value(after), rows(now, after)))
-    return AdviceList(goal, goal.value(now), search.tried, found, [*notes(platform, platform, kueue), *search.notes()])
+    weights = changes.changed({bound.path: bound.values[-1] for bound in bounds if bound.path[-1] == "fairWeight"})
+    said = [*notes(platform, weights, kueue), *search.notes()]
+    return AdviceList(goal, goal.value(now), search.tried, found, said)
 
 
 def _check(bounds: Sequence[Bound], chart: Chart, changes: QueueChanges) -> None:

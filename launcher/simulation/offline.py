@@ -73,8 +73,8 @@ def simulate_runs(
 def notes(before: Platform, after: Platform, kueue: Kueue) -> list[str]:
     """Return what is not simulated, and what is assumed about Kueue's configuration."""
     found = list(dict.fromkeys([*before.ignored, *after.ignored]))
-    weighted = [owner for owner in (*before.cluster_queues, *before.cohorts) if owner.weighted]
-    if weighted and not kueue.fair_sharing:
+    owners = [owner for platform in (before, after) for owner in (*platform.cluster_queues, *platform.cohorts)]
+    if any(owner.weighted for owner in owners) and not kueue.fair_sharing:
         found.append(
             "The queues have weights for fair sharing, but it is assumed to be off in Kueue; use --fair-sharing."
         )

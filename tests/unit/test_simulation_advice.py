@@ -100,6 +100,8 @@ def test_if_nothing_helps_there_is_no_advice(files: tuple[list[str], Path]) -> N
     assert found.found == []
     expected = "No change improves the work lost to restarts, which is 0.0 chip-hours (tried: 1)."
     assert advice_text(found) == expected
+    found = advise(*files, Goal.parse("lost"), ["clusterQueues.research.fairWeight=1,2"])
+    assert advice_text(found).endswith("but it is assumed to be off in Kueue; use --fair-sharing.")
 
 
 # Nested cohorts, a queue without a cohort, a cohort with quota of its own, hosts whose cpu follows from their slices, a
