@@ -146,7 +146,8 @@ def advise_queues(
     has the keys that may change and their values: KEY=2..8 or KEY=A,B. Without `grow`, the quota of each flavor may not
     become larger in total. `progress` is called with the number of simulations so far.
     """
-    from launcher.simulation.advice import Goal, advise
+    from launcher.simulation.advice import advise
+    from launcher.simulation.goals import Goal
 
     return advise(files, Path(trace), Goal.parse(goal), within, grow=grow, kueue=kueue, progress=progress)
 
@@ -158,14 +159,15 @@ def expected_start(name: str, *, target: Target = DEFAULT_TARGET) -> Expectation
     return expected.of_waiting_run(name, target)
 
 
-def expected_starts(*, target: Target = DEFAULT_TARGET) -> dict[str, Expectation]:
+def expected_starts(*, target: Target = DEFAULT_TARGET, within: float | None = None) -> dict[str, Expectation]:
     """Return when each run of the namespace that waits in its queue starts, by its name.
 
-    Empty if the cluster may not be read for it.
+    Empty if the cluster may not be read for it. With `within`, raises LauncherError if this takes longer than about
+    `within` seconds, or if the cluster has more than 2,000 Workloads.
     """
     from launcher.simulation import expected_start as expected
 
-    return expected.of_waiting_runs(target)
+    return expected.of_waiting_runs(target, within)
 
 
 def expected_start_of(obj: Mapping[str, Any], *, target: Target = DEFAULT_TARGET) -> Expectation | None:

@@ -18,6 +18,7 @@ _COLOURS = {
 }
 _PREFIX = re.compile(r"^()(Error|Warning|Hint|error|warning)(?=: )", re.MULTILINE)
 _STATUS = re.compile(r"^(state +|)([a-z]+)(?= |$)", re.MULTILINE)
+_STATE = re.compile(r"^(STATE: +)([a-z]+)$", re.MULTILINE)
 _LEVEL = re.compile(r"^(  )(ok|warning|problem|unknown)(?= )", re.MULTILINE)
 
 
@@ -42,9 +43,12 @@ def status(text: str) -> str:
 
 
 def tables(text: str) -> str:
-    """Colour the column STATE of tables. An empty line separates two tables."""
+    """Colour the column STATE of tables, and the lines "STATE: …" of those that a narrow terminal shows as blocks.
+
+    An empty line separates two tables.
+    """
     lines, column = [], -1
-    for line in text.split("\n"):
+    for line in _at(_STATE, text).split("\n"):
         if not line or column < 0:
             column = line.find(" STATE") + 1 or -1
         elif line[column - 1 : column] == " " and (word := re.match("[a-z]+", line[column:])):

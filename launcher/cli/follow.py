@@ -160,7 +160,7 @@ def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     ]
     if status.in_cluster:
         rows.insert(0, (f"launcher explain {run}", "explain why it waits"))
-    return formatting.table([("", *row) for row in rows])
+    return formatting.table([("", *row) for row in rows], headed=False)
 
 
 def run_argument(status: RunStatus, target: Target = DEFAULT_TARGET, *, sweep: str = "") -> str:
@@ -208,11 +208,10 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET, *, values: str =
         if checkpoints := _checkpoints(status):
             rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
-    rows += [
-        ("" if number else "next", line)
-        for number, line in enumerate(formatting.table(_next(status, target, values)).splitlines())
-    ]
-    return formatting.table(rows)
+    used = max(len(name) for name, _ in rows) + 2
+    commands = formatting.table(_next(status, target, values), headed=False, indent=used)
+    rows += [("" if number else "next", line) for number, line in enumerate(commands.splitlines())]
+    return formatting.table(rows, headed=False)
 
 
 def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str]]:

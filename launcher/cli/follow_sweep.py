@@ -71,7 +71,7 @@ def come_back(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
         (f"launcher wait {name}", "wait until all have ended"),
         (f"launcher cancel {name}", "stop them"),
     ]
-    return formatting.table([("", *row) for row in rows])
+    return formatting.table([("", *row) for row in rows], headed=False)
 
 
 def exit_code(sweep: Sweep) -> ExitCode:
@@ -95,9 +95,16 @@ def table(sweep: Sweep) -> str:
     return formatting.table(rows(sweep, sweep.ranked))
 
 
+def overview(sweep: Sweep) -> str:
+    """Return the table and, below it, the line about the whole sweep."""
+    runs = table(sweep)
+    blocks = runs.startswith("RUN:")  # on a narrow terminal, with an empty line between two runs
+    return f"{runs}{'\n\n' if blocks else '\n'}{line(sweep)}"
+
+
 def summary(sweep: Sweep, target: Target = DEFAULT_TARGET) -> str:
     """Return the result of a sweep as text for stdout."""
-    text = f"{table(sweep)}\n{line(sweep)}"
+    text = overview(sweep)
     failed = [run for run in sweep.runs if run.state is State.FAILED and run.reason]
     if failed:
         text += f"\n{failed[0].name}: {failed[0].reason}"
@@ -191,7 +198,8 @@ class _Table:
         if self._sweep is None:
             return
         room = max(1, (options.max_height or console.height) - 4)
-        for text in [*formatting.table(rows(self._sweep, shown(self._sweep, room))).splitlines(), line(self._sweep)]:
+        table = formatting.table(rows(self._sweep, shown(self._sweep, room)), fit=False)
+        for text in [*table.splitlines(), line(self._sweep)]:
             fitted = Text(text, no_wrap=True)
             # Leave one column free: a full line makes some terminals wrap.
             fitted.truncate(options.max_width - 1, overflow="ellipsis")

@@ -52,7 +52,11 @@ def _text(forecast: Forecast) -> str:
     rows += [("change" if forecast.change else "next", line) for line in forecast.suggestions]
     rows += [("searched", forecast.searched)] if forecast.searched else []
     rows += [("note", line) for line in forecast.notes]
-    blocks = [formatting.table(_once(rows)), _better(forecast), *(one.overlay.rstrip() for one in forecast.better)]
+    blocks = [
+        formatting.table(_once(rows), headed=False),
+        _better(forecast),
+        *(one.overlay.rstrip() for one in forecast.better),
+    ]
     return "\n\n".join(filter(None, blocks))
 
 

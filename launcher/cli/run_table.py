@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
 
 
-def table(runs: Sequence[RunStatus], starts: Mapping[str, str] | None = None) -> str:
+def table(runs: Sequence[RunStatus], starts: Sequence[str] = ()) -> str:
     """Return the table of the runs, with the columns that have a value in at least one run.
 
-    `starts` has the expected start of runs by their name.
+    `starts` has the expected start of each run, or "".
     """
     many = len({run.namespace for run in runs if run.in_cluster}) > 1
     cells = {
@@ -24,7 +24,7 @@ def table(runs: Sequence[RunStatus], starts: Mapping[str, str] | None = None) ->
         "AGE": [formatting.age(run.submitted) for run in runs],
         "PRIORITY": [run.priority for run in runs],
         "QUEUE": [f"{run.queue} #{run.position}" if run.position else run.queue for run in runs],
-        "STARTS": [(starts or {}).get(run.name, "") for run in runs],
+        "STARTS": list(starts) or [""] * len(runs),
         "STEP": [_step(run) for run in runs],
         "SWEPT": [
             ", ".join(f"{key} {formatting.swept(value)}" for key, value in run.sweep_values.items()) for run in runs

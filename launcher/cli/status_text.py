@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from launcher.simulation.live import Expectation
 
 
-def text(status: RunStatus, starts: str = "") -> str:
+def text(status: RunStatus, starts: str = "", *, fit: bool = True) -> str:
     """Return the fields of the status that are known, with rounded numbers and local times.
 
-    `starts` is the expected start of a run that waits.
+    `starts` is the expected start of a run that waits. With `fit`, long fields are wrapped on a terminal.
     """
     rows = [
         ("name", status.name),
@@ -44,7 +44,7 @@ def text(status: RunStatus, starts: str = "") -> str:
         ("swept", ", ".join(f"{key} {formatting.swept(value)}" for key, value in status.sweep_values.items())),
         ("folder", status.folder),
     ]
-    return formatting.table([row for row in rows if row[1]])
+    return formatting.table([row for row in rows if row[1]], headed=False, fit=fit)
 
 
 def would_start(expected: Expectation) -> str:
@@ -89,7 +89,7 @@ class StatusTable:
 
         if self._status is None:
             return
-        for line in text(self._status).splitlines():
+        for line in text(self._status, fit=False).splitlines():
             fitted = Text(line, no_wrap=True)
             # Leave one column free: a full line makes some terminals wrap.
             fitted.truncate(options.max_width - 1, overflow="ellipsis")

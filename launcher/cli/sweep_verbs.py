@@ -71,8 +71,7 @@ def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form:
         sweep = sweep_follow.follow(backend, sweep, target, cancel_stuck=False)
     else:
         sweep = sweeps.with_progress(sweep, backend)
-    text = f"{sweep_follow.table(sweep)}\n{sweep_follow.line(sweep)}"
-    output.emit(sweep.as_json(), form, text, paint=colour.tables)
+    output.emit(sweep.as_json(), form, sweep_follow.overview(sweep), paint=colour.tables)
 
 
 def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:

@@ -100,12 +100,16 @@ def _lacks_priority(situation: Situation, priority: str) -> bool:
 
 
 def expected_workload(obj: Mapping[str, Any], *, created: str, priority: int = 0, uid: str = "") -> Workload:
-    """Return the Workload that Kueue would create for the object at a time (RFC 3339), for a job with this uid."""
+    """Return the Workload that Kueue would create for the object at a time (RFC 3339), for a job with this uid.
+
+    Its own uid is the same: it decides the order of two Workloads of the same second.
+    """
     return Workload(
         {
             "metadata": {
                 "name": objects.name(obj),
                 "namespace": objects.namespace(obj),
+                "uid": uid,
                 "creationTimestamp": created,
                 "labels": {label_keys.KUEUE_JOB_UID: uid},
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from launcher.config.checks.problems import ERROR, Problem
@@ -13,7 +14,7 @@ from launcher.forecast.cache import Cache, folder
 from launcher.forecast.changes import Change, changed, changes
 from launcher.forecast.memory_fit import FitResult, judge
 from launcher.forecast.program import Program
-from launcher.forecast.request import of_config
+from launcher.forecast.request import installed, of_config
 from launcher.forecast.speed import Speed, speed_of
 
 RULE = "does-not-fit"
@@ -23,9 +24,21 @@ def program(config: Mapping[str, Any]) -> Program | None:
     """Return the program of a run config if it was compiled before. None if not, or if it cannot be compiled here."""
     if not config.get("slice") or (config.get("accelerator") or {}).get("kind") != "tpu":
         return None
+    versions = _installed_versions()
+    if versions is None:
+        return None
     try:
-        return Cache(folder()).get(of_config(config))
-    except LauncherError:  # the compiler is not installed, or there is nothing to compile
+        return Cache(folder()).get(of_config(config, versions))
+    except LauncherError:  # there is nothing to compile
+        return None
+
+
+@cache
+def _installed_versions() -> Mapping[str, str] | None:
+    """Return the versions of the compiler, or None if it is not installed. Reading them takes 4 ms."""
+    try:
+        return installed()
+    except LauncherError:
         return None
 
 

@@ -6,6 +6,8 @@ server refuses raises a launcher.k8s.errors.ClusterError with a sentence.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -147,6 +149,13 @@ class Cluster(Connection):
         """The options with which another command finds an object here, such as " --context lab -n research"."""
         return (f" --context {self.context}" if self.access.chosen else "") + f" -n {self.namespace}"
 
+    def in_namespace(self, namespace: str) -> Cluster:
+        """Return the same cluster with another default namespace. Both share connections and credentials."""
+        other = copy.copy(self)
+        other.access = dataclasses.replace(self.access, namespace=namespace)
+        other.namespace = namespace
+        return other
+
     # --- objects ---
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
@@ -207,6 +216,15 @@ class Cluster(Connection):
             if not token or not isinstance(token, str):
                 return items
             query["continue"] = token
+
+    def count(self, kind: Kind) -> int | None:
+        """Return the number of objects of a kind in all namespaces; None if the API server does not report it."""
+        page = self.request("GET", kind.path(None), query={"limit": "1"}).json_object()
+        items, meta = page.get("items") or [], page.get("metadata") or {}
+        if not meta.get("continue"):
+            return len(items)
+        rest = meta.get("remainingItemCount")
+        return None if rest is None else len(items) + int(rest)
 
     def names(self, kind: Kind, namespace: str | None = None) -> set[str]:
         """Return the names of all objects of a kind. The API server sends them as a table, without the objects."""

@@ -26,6 +26,13 @@ class Unreachable(ClusterError):
     """No answer, or an incomplete one. A retry may succeed."""
 
 
+class DeadlineExceeded(Exception):
+    """The deadline that the caller has set for its requests has passed.
+
+    It is not a ClusterError, so that code which handles a missing answer does not continue after the deadline.
+    """
+
+
 class LoginFailed(Unreachable):
     """The kubeconfig's credential plugin got no token. If the network is down, a retry may succeed later."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from launcher.json_object import load_json
-from launcher.k8s.errors import ClusterError, Unreachable, from_status
+from launcher.k8s.errors import ClusterError, DeadlineExceeded, Unreachable, from_status
 
 if TYPE_CHECKING:
     import urllib3
@@ -34,10 +34,11 @@ class Response:
     status: int
     headers: Mapping[str, str]
     raw: urllib3.BaseHTTPResponse
+    body: bytes | None = None
 
     @property
     def data(self) -> bytes:
-        return self.raw.data or b""
+        return (self.raw.data or b"") if self.body is None else self.body
 
     def json(self) -> Any:
         """Return the JSON value of the body. Raises ClusterError if it is not JSON."""
@@ -73,7 +74,12 @@ class Response:
 
 
 class Connection:
-    """A connection to an API server as the user of the kubeconfig."""
+    """A connection to an API server as the user of the kubeconfig.
+
+    After `deadline`, a time of time.monotonic(), each request raises DeadlineExceeded. None: no deadline.
+    """
+
+    deadline: float | None = None
 
     def __init__(self, access: Access) -> None:
         from kubernetes.client.rest import RESTClientObject
@@ -96,10 +102,12 @@ class Connection:
     ) -> Response:
         """Send one request to the API server. `timeout` (s) applies to each wait; in a stream, to each part.
 
-        Raises ClusterError for a status of 400 or more. With `raw`, returns the answer instead.
+        Raises ClusterError for a status of 400 or more. With `raw`, returns the answer instead. Raises DeadlineExceeded
+        if the answer is not complete at the `deadline`; a stream is only begun before it.
         """
         import urllib3
 
+        in_parts = stream or self.deadline is not None
         url = f"{self.access.server}{path}" + (f"?{urlencode(query)}" if query else "")
         sent = {
             "User-Agent": "slipway-launcher",
@@ -116,8 +124,10 @@ class Connection:
                 url,
                 body=body,
                 headers=sent,
-                preload_content=not stream,
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout or _READ_SECONDS),
+                preload_content=not in_parts,
+                timeout=urllib3.Timeout(
+                    connect=self._in_time(_CONNECT_SECONDS), read=self._in_time(timeout or _READ_SECONDS)
+                ),
                 retries=False,
                 redirect=False,
             )
@@ -136,16 +146,41 @@ class Connection:
                 # The server did nothing: it is overloaded, or a kind is new to it. Retry-After is the time to wait.
                 wait = answer.headers.get("Retry-After", "")
                 answer.close()
-                time.sleep(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS))
+                time.sleep(self._in_time(min(float(wait) if wait.isdigit() else 1.0, _BUSY_SECONDS)))
                 answer = send()
+            body = self._read(answer) if in_parts and not stream else None
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._in_time(0.0)  # if the deadline has passed, it is the cause
             raise self._unreachable(error) from error
+        names = {key.lower(): value for key, value in answer.headers.items()}
+        response = Response(answer.status, names, answer, body)
         if answer.status >= 400 and not raw:
             with contextlib.closing(answer):
-                data = answer.data or b""
+                data = response.data
             raise from_status(answer.status, data, where=self.access.name, method=method, path=path)
-        names = {key.lower(): value for key, value in answer.headers.items()}
-        return Response(answer.status, names, answer)
+        return response
+
+    def _in_time(self, seconds: float) -> float:
+        """Return `seconds`, or those until the deadline if these are less. Raises DeadlineExceeded after it."""
+        if self.deadline is None:
+            return seconds
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded
+        return min(seconds, left)
+
+    def _read(self, answer: urllib3.BaseHTTPResponse) -> bytes:
+        """Return the body. Raises DeadlineExceeded if it is not complete at the deadline: a long one may arrive slowly,
+        and the timeout of a request applies only to each part."""
+        parts = []
+        try:
+            while part := answer.read1():
+                parts.append(part)
+                self._in_time(0.0)
+        except DeadlineExceeded:
+            answer.close()
+            raise
+        return b"".join(parts)
 
     def _json(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from launcher.backends.base import RunStatus
@@ -34,12 +34,12 @@ from launcher.k8s.client import (
 from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
+from launcher.k8s.kueue.scheduler.rules import GATES, MINOR_VERSIONS, parse_version
 from launcher.k8s.kueue.workloads import Workload, workloads
 from launcher.k8s.objects import Object
 from launcher.k8s.target import Target
 from launcher.simulation.offline import Kueue
 from launcher.simulation.platform import Platform, from_objects
-from launcher.simulation.scenario_file import VERSIONS
 
 _CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
 _CONFIG_FILE = "controller_manager_config.yaml"
@@ -52,6 +52,10 @@ _WITHOUT = (
 )
 _MOST_LOGS = 40
 _PARALLEL = 8
+
+
+class TooManyWorkloads(LauncherError):
+    """The cluster has more Workloads than the caller wants to read."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,20 @@ class ClusterState:
     assumed: Sequence[str] = field(default_factory=list)
 
 
-def read_cluster(target: Target, given: Kueue) -> ClusterState:
-    """Read the state of the cluster. Raises LauncherError if it has no Kueue, or if its queues may not be read."""
+def read_cluster(
+    target: Target, given: Kueue, *, deadline: float | None = None, most_workloads: int | None = None
+) -> ClusterState:
+    """Read the state of the cluster. Raises LauncherError if it has no Kueue, or if its queues may not be read.
+
+    Raises DeadlineExceeded at a `deadline` of time.monotonic(), and TooManyWorkloads if the cluster has more than
+    `most_workloads`.
+    """
     cluster = target.cluster()
+    cluster.deadline = deadline
     assumed: list[str] = []
     try:
         with ThreadPoolExecutor(_PARALLEL) as pool:
+            counted = pool.submit(_count, cluster) if most_workloads is not None else None
             kinds = (CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, PRIORITY_CLASS)
             queues, cohorts, flavors, priorities = pool.map(cluster.list, kinds)
     except KindNotServed as error:
@@ -88,16 +100,24 @@ def read_cluster(target: Target, given: Kueue) -> ClusterState:
             f"{cluster.name[:1].upper()}{cluster.name[1:]} has no Kueue, so nothing waits in a queue.",
             "launcher doctor shows what the cluster has.",
         ) from error
-    local_queues, _ = _all_or_own(cluster, LOCAL_QUEUE)
-    listed, all_visible = _all_or_own(cluster, WORKLOAD, _WITHOUT)
+    count = counted.result() if counted is not None else None
+    if count is not None and most_workloads is not None and count > most_workloads:
+        raise TooManyWorkloads(f"The cluster has more than {most_workloads:,} Workloads.")
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        of_queues = pool.submit(_all_or_own, cluster, LOCAL_QUEUE)
+        of_workloads = pool.submit(_all_or_own, cluster, WORKLOAD, _WITHOUT)
+        of_runs, of_kueue = pool.submit(_runs, cluster), pool.submit(_kueue, cluster, given)
+    local_queues, _ = of_queues.result()
+    listed, all_visible = of_workloads.result()
     common = chart_defaults("queues").tree["common"]
     platform = from_objects(
         [*queues, *cohorts, *flavors, *priorities, *local_queues], common["accelerators"], common.get("prices") or {}
     )
-    runs = _runs(cluster, all_visible=all_visible)
+    runs = {run.uid: run for run in of_runs.result()}
     found = workloads(listed)
-    statuses = _statuses(target, cluster, found, runs, assumed)
-    kueue = _kueue(cluster, given, assumed)
+    statuses = _statuses(cluster, found, runs, assumed)
+    kueue, not_known = of_kueue.result()
+    assumed += not_known
     assumed += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
     return ClusterState(
         now=datetime.now(UTC),
@@ -122,36 +142,45 @@ def _all_or_own(cluster: Cluster, kind: Kind, without: Sequence[str] = ()) -> tu
         return list(cluster.list(kind, without=without)), False
 
 
-def _runs(cluster: Cluster, *, all_visible: bool) -> dict[str, RunObject]:
-    listing = None
-    if all_visible:
-        try:
-            listing = reader.all_seen(cluster, all_namespaces=True)
-        except Forbidden:
-            listing = None
-    if listing is None:
-        listing = reader.all_seen(cluster)
-    return {seen.run.uid: seen.run for seen in listing.runs}
+def _count(cluster: Cluster) -> int | None:
+    """Return the number of Workloads of the cluster; None if it is not known."""
+    try:
+        return cluster.count(WORKLOAD)
+    except ClusterError:  # those of the namespace may be visible, and are fewer
+        return None
+
+
+def _runs(cluster: Cluster) -> list[RunObject]:
+    """Return the runs of all namespaces; those of the user's namespace if the others are hidden."""
+    try:
+        return reader.run_objects(cluster, all_namespaces=True)
+    except Forbidden:
+        return reader.run_objects(cluster)
 
 
 def _statuses(
-    target: Target, cluster: Cluster, found: Sequence[Workload], runs: Mapping[str, RunObject], assumed: list[str]
+    cluster: Cluster, found: Sequence[Workload], runs: Mapping[str, RunObject], assumed: list[str]
 ) -> dict[str, RunStatus]:
     """Return the status of the runs with quota, with their steps, which come from their logs. The user's come first."""
-    holding = [runs[uid] for workload in found if workload.has_quota and (uid := job_uid(workload)) in runs]
-    holding.sort(key=lambda run: (run.namespace != cluster.namespace, run.namespace, run.name))
+    holding = [
+        (runs[uid], workload)
+        for workload in found
+        if workload.has_quota and not workload.is_true("Finished") and (uid := job_uid(workload)) in runs
+    ]
+    holding.sort(key=lambda pair: (pair[0].namespace != cluster.namespace, pair[0].namespace, pair[0].name))
     if len(holding) > _MOST_LOGS:
         assumed.append(f"The steps of only {_MOST_LOGS} of {len(holding)} running runs were read, yours first.")
 
-    def status(run: RunObject) -> RunStatus | None:
+    def status(pair: tuple[RunObject, Workload]) -> RunStatus | None:
+        run, workload = pair
         try:
-            return KubernetesBackend(replace(target, namespace=run.namespace).cluster()).status(run.name)
+            return KubernetesBackend(cluster.in_namespace(run.namespace)).status_of(run, workload)
         except (ClusterError, LauncherError):  # another duration is used, which the answer names
             return None
 
     with ThreadPoolExecutor(_PARALLEL) as pool:
         statuses = list(pool.map(status, holding[:_MOST_LOGS]))
-    return {run.uid: seen for run, seen in zip(holding, statuses, strict=False) if seen is not None}
+    return {run.uid: seen for (run, _), seen in zip(holding, statuses, strict=False) if seen is not None}
 
 
 def job_uid(workload: Workload) -> str:
@@ -159,28 +188,37 @@ def job_uid(workload: Workload) -> str:
     return workload.label(label_keys.KUEUE_JOB_UID)
 
 
-def _kueue(cluster: Cluster, given: Kueue, assumed: list[str]) -> Kueue:
-    """Return Kueue's version and configuration: as given, else as its Deployment and ConfigMap have them."""
-    newest = ".".join(map(str, VERSIONS[-1]))
+def _on(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def _kueue(cluster: Cluster, given: Kueue) -> tuple[Kueue, list[str]]:
+    """Return Kueue's version and configuration: as given, else as its Deployment and ConfigMap have them.
+
+    Also returns a sentence for each thing that is assumed.
+    """
+    newest = ".".join(map(str, MINOR_VERSIONS[-1]))
     if given.version and given.fair_sharing:
-        return given
+        return given, []
     try:
         deployments = [Deployment(obj) for obj in cluster.list(DEPLOYMENT, all_namespaces=True)]
         (kueue, *_) = components.controllers(deployments)[components.KUEUE]
         version = components.version_of(components.KUEUE, kueue)
         config_map = cluster.get(_CONFIG_MAP, config_map_name(kueue), kueue.namespace)
         text = ((config_map or {}).get("data") or {}).get(_CONFIG_FILE)
-        config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else {}
+        config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else None
     except (LauncherError, KeyError):
-        fair = "on" if given.fair_sharing else "off"
-        assumed.append(
+        return given, [
             f"Kueue's own configuration may not be read: it is assumed to be version {given.version or newest} with "
-            f"fair sharing {fair}. Options: --kueue VERSION, --fair-sharing."
-        )
-        return given
-    simulated = {f"{major}.{minor}" for major, minor in VERSIONS}
-    short = ".".join(version.split(".")[:2])
-    if not given.version and short not in simulated:
+            f"fair sharing {_on(given.fair_sharing)}. Options: --kueue VERSION, --fair-sharing."
+        ]
+    assumed = []
+    if not given.version and parse_version(version) is None:
         assumed.append(f"Kueue {version or 'of an unknown version'} is simulated as {newest}.")
-        short = newest
-    return Kueue(given.version or short, given.fair_sharing or bool(config.get("fairSharing")))
+        version = newest
+    config = config if isinstance(config, Mapping) else {}
+    gates = config.get("featureGates")
+    for gate, default in GATES.items():
+        if isinstance(gates, Mapping) and gates.get(gate, default) is not default:
+            assumed.append(f"Kueue's feature gate {gate} is {_on(not default)}; it is simulated as {_on(default)}.")
+    return Kueue(given.version or version, given.fair_sharing or bool(config.get("fairSharing"))), assumed

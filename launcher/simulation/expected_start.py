@@ -1,8 +1,9 @@
-"""The expected start of one run, for commands about this run."""
+"""The expected start of runs, for commands about these runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,21 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose import preflight
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
-from launcher.k8s.errors import ClusterError
+from launcher.k8s.errors import DeadlineExceeded
 from launcher.k8s.target import Target
 from launcher.simulation import live
-from launcher.simulation.cluster_state import ClusterState, read_cluster
+from launcher.simulation.cluster_state import ClusterState, TooManyWorkloads, read_cluster
 from launcher.simulation.live import Expectation
 from launcher.simulation.offline import Kueue
 
-_NEW = "new"  # the uid of a run that does not exist yet
+MOST_WORKLOADS = 2000
+"""The most Workloads of a cluster that are simulated for a list: one page of the API server's answer."""
+
+_NEW = "new"  # the uid of a run that does not exist yet; after those of all others, which are hexadecimal
+
+
+class NotSimulated(LauncherError):
+    """The simulation would take too long."""
 
 
 def of_waiting_run(name: str, target: Target) -> Expectation | None:
@@ -25,14 +33,40 @@ def of_waiting_run(name: str, target: Target) -> Expectation | None:
     return of_waiting_runs(target).get(name)
 
 
-def of_waiting_runs(target: Target) -> dict[str, Expectation]:
+def of_waiting_runs(target: Target, within: float | None = None) -> dict[str, Expectation]:
     """Return the expectation of each run of the namespace that waits, by its name.
 
-    Empty if the cluster may not be read for it.
+    Empty if the cluster may not be read for it. Raises NotSimulated after about `within` seconds, or if they are set
+    and the cluster has more than MOST_WORKLOADS.
     """
-    state = _read(target)
-    answers = [] if state is None else live.expectations(state).runs
+    if within is None:
+        state = _read(target)
+        answers = [] if state is None else live.expectations(state).runs
+    else:
+        answers = _bounded(target, within)
     return {each.run.name: each for each in answers if not each.run.running}
+
+
+def _bounded(target: Target, within: float) -> Sequence[Expectation]:
+    deadline = time.monotonic() + within
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise DeadlineExceeded
+
+    try:
+        state = read_cluster(target, Kueue(), deadline=deadline, most_workloads=MOST_WORKLOADS)
+        return live.expectations(state, check=check).runs
+    except DeadlineExceeded:
+        why = f"reading the queues and simulating them takes longer than {within:g} s"
+    except TooManyWorkloads:
+        why = f"the cluster has more than {MOST_WORKLOADS:,} Workloads"
+    except LauncherError:
+        return []
+    raise NotSimulated(
+        f"The list does not show when the waiting runs start, because {why}.",
+        f"To simulate it: launcher simulate{target.cluster().cli_args}",
+    )
 
 
 def of_new_run(obj: Mapping[str, Any], target: Target) -> Expectation | None:
@@ -57,7 +91,7 @@ def of_new_run(obj: Mapping[str, Any], target: Target) -> Expectation | None:
 def _read(target: Target) -> ClusterState | None:
     try:
         return read_cluster(target, Kueue())
-    except (ClusterError, LauncherError):  # the command about the run reports what is wrong with the cluster
+    except LauncherError:  # the command about the run reports what is wrong with the cluster
         return None
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime
 import re
 import secrets
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +19,17 @@ import gcsfs  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import yaml
 
+from launcher.cli.commands import list as list_command
+from launcher.simulation import expected_start
 from tests import report_runs as runs
 from tests.charts.queues_chart import render, tree
 from tests.cli.test_report_bucket import bucket
+from tests.cluster import doctor_objects
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import queued_workload
-from tests.cluster.launching import JOB_SETS, LauncherCli, until
+from tests.cluster.launching import JOB_SETS, RAY_JOBS, LauncherCli, until
+from tests.cluster.proxy import Proxy
 from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
 from tests.cluster.test_states import begun, log_of, step
@@ -45,6 +51,13 @@ teams:
 """
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads/{}"
 HOUR = 3600
+COMPLETED = {
+    "type": "Completed",
+    "status": "True",
+    "reason": "AllJobsCompleted",
+    "message": "",
+    "lastTransitionTime": "2026-01-02T03:04:05Z",
+}
 
 
 class World(NamedTuple):
@@ -170,6 +183,21 @@ def test_the_text_names_starts_bands_and_assumptions(world: World) -> None:
     assert "waits waits for the quota of runs." in lines
     assert any(line.startswith("too-large does not start: it requests 64") for line in lines)
     assert any(line.startswith("Note: Kueue's own configuration may not be read") for line in lines)
+
+
+def test_a_feature_gate_that_is_not_simulated_is_named(world: World) -> None:
+    gates = "featureGates: {PrioritizePreemptorWorkloads: true, FlavorFungibility: true, LendingLimit: true}\n"
+    made = [doctor_objects.kueue(), doctor_objects.config_map(doctor_objects.KUEUE_CONFIG + gates)]
+    world.plane.add_namespace("kueue-system")
+    for obj in made:
+        world.plane.api.ensure(obj)
+    try:
+        notes = " ".join(simulate(world.admin)["notes"])
+    finally:
+        for obj in made:
+            world.plane.api.delete(path_of(obj))
+    assert "Kueue's feature gate PrioritizePreemptorWorkloads is on; it is simulated as off." in notes
+    assert "FlavorFungibility" not in notes and "own configuration" not in notes
 
 
 def test_the_page_of_a_cluster_has_the_expected_starts(world: World, tmp_path: Path) -> None:
@@ -305,11 +333,15 @@ def test_a_recorded_trace_has_deleted_runs_from_their_folders(world: World, buck
     assert FLAVOR in row["flavors"]
 
 
-def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: Path) -> None:
-    """A new run waits for the run that holds the queue's quota, and behind the run that waits there already."""
-    alice = world.alice
+def values_of_mine(cli: LauncherCli) -> str:
+    """Write the values of the run "mine", which needs the whole queue."""
     plain = {"team": {"name": "ours", "namespace": OURS, "serviceAccount": "ours"}, "storage": {"bucket": "b-runs"}}
-    file = alice.values("job-set", "mine", slice={"count": 2}, worker={"cpu": "", "memory": ""}, **plain)
+    return cli.values("job-set", "mine", slice={"count": 2}, worker={"cpu": "", "memory": ""}, **plain)
+
+
+def test_a_dry_run_has_the_expected_start(world: World) -> None:
+    """A new run waits for the run that holds the queue's quota, and behind the run that waits there already."""
+    file = values_of_mine(world.alice)
     dry = world.admin("submit", "-f", file, "--dry-run", "-n", OURS)
     assert dry.code == 0, dry.err
     (line,) = [each for each in dry.err.splitlines() if each.startswith("By a simulation")]
@@ -319,7 +351,12 @@ def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: 
         r"\(1 h \d+ min to (9 h|8 h 5\d min)\), with the quota of waits\.",
         line,
     ), line
-    done = world.admin("submit", "-f", file, "--detach", "-n", OURS)
+
+
+@pytest.fixture
+def waiting_run(world: World) -> Iterator[str]:
+    """Submit the run "mine", which waits behind another run. Return the name of its Workload."""
+    done = world.admin("submit", "-f", values_of_mine(world.alice), "--detach", "-n", OURS)
     assert done.code == 0, done.err
     api = world.plane.api
     run = api.get(JOB_SETS.format(OURS) + "/mine")
@@ -328,19 +365,148 @@ def test_a_dry_run_and_a_status_have_the_expected_start(world: World, tmp_path: 
     pods = {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"google.com/tpu": 16}}}]}}
     workload["spec"]["podSets"] = [{"name": "slice", "count": 1, "template": pods}]
     created = api.create(workload)
-    try:
-        data = world.admin("status", "mine", "-n", OURS, "-o", "json").json
-        assert data["state"] == "queued"
-        assert data["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
-        listed = world.admin("list", "--starts", "-n", OURS, "-o", "json").json
-        assert [run["starts"]["seconds"] for run in listed] == [pytest.approx(5 * HOUR, abs=120)]
-        table = world.admin("list", "--starts", "-n", OURS).out
-        assert re.search(r"STARTS\n.* in about (4 h 5\d min|5 h) ", table), table
-        assert "STARTS" not in world.admin("list", "-n", OURS).out
-        refused = world.admin("list", "--starts", "-A")
-        assert (refused.code, refused.out) == (2, "")
-        text = world.admin("status", "mine", "-n", OURS).out
-        assert re.search(r"^starts +in about (5 h|4 h 5\d min) ", text, re.MULTILINE), text
-    finally:
-        api.delete(f"{WORKLOADS.format(OURS, created['metadata']['name'])}")
-        api.delete(JOB_SETS.format(OURS) + "/mine")
+    name: str = created["metadata"]["name"]
+    yield name
+    api.delete(WORKLOADS.format(OURS, name))
+    api.delete(JOB_SETS.format(OURS) + "/mine")
+
+
+@pytest.mark.usefixtures("waiting_run")
+def test_a_status_and_a_list_have_the_expected_start(world: World) -> None:
+    data = world.admin("status", "mine", "-n", OURS, "-o", "json").json
+    assert data["state"] == "queued"
+    assert data["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
+    text = world.admin("status", "mine", "-n", OURS).out
+    assert re.search(r"^starts +in about (5 h|4 h 5\d min) ", text, re.MULTILINE), text
+    for cli in (world.admin, world.alice):
+        done = cli("list", "-n", OURS, "-o", "json")
+        assert (done.code, done.err) == (0, "")
+        (run,) = done.json
+        assert run["starts"]["seconds"] == pytest.approx(5 * HOUR, abs=120)
+        assert run["starts"]["earliest"] < run["starts"]["seconds"] < run["starts"]["latest"]
+        table = cli("list", "-n", OURS).out
+        assert re.search(r"  STARTS\n.*  in about (4 h 5\d min|5 h)\n", table), table
+    everywhere = world.admin("list", "-A", "-o", "json")
+    assert [run.get("starts") for run in everywhere.json if run["namespace"] == OURS] == [None]
+
+
+@pytest.mark.usefixtures("waiting_run")
+def test_a_list_for_a_user_who_may_not_read_the_queues(world: World, tmp_path: Path) -> None:
+    api, meta = world.plane.api, {"name": f"lists-{SUFFIX}", "namespace": OURS}
+    kinds = ("jobsets", "rayjobs", "rayclusters", "rayservices", "workloads")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": meta,
+        "rules": [{"apiGroups": ["*"], "resources": list(kinds), "verbs": ["list"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": meta["name"]},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": meta["name"]}],
+    }
+    for obj in (role, binding):
+        api.ensure(obj)
+    user = LauncherCli(world.plane.kubeconfig_for(meta["name"], namespace=OURS), OURS, tmp_path)
+    done = until(lambda: found if (found := user("list", "-n", OURS, "-o", "json")).code == 0 else None)
+    assert (done.err, [run["name"] for run in done.json]) == ("", ["mine"])
+    assert "starts" not in done.json[0]
+    table = user("list", "-n", OURS)
+    assert (table.code, table.err) == (0, "")
+    assert "STARTS" not in table.out
+
+
+@pytest.fixture
+def proxied(world: World, tmp_path: Path) -> Iterator[tuple[Proxy, LauncherCli]]:
+    """Return a proxy for the API server, and the launcher that uses it as an admin."""
+    with Proxy(world.plane) as proxy:
+        yield proxy, LauncherCli(proxy.kubeconfig(tmp_path, OURS), OURS, tmp_path)
+
+
+def requested(proxy: Proxy, cli: LauncherCli, *arguments: str) -> Counter[str]:
+    """Return the paths that the command requests, each with its number."""
+    proxy.requests.clear()
+    done = cli(*arguments)
+    assert (done.code, done.err.removesuffix("No run has this state and age.\n")) == (0, "")
+    return Counter(request.partition("?")[0].removeprefix("GET ") for request in proxy.requests)
+
+
+def test_a_list_without_a_waiting_run_makes_no_other_request(
+    world: World, waiting_run: str, proxied: tuple[Proxy, LauncherCli]
+) -> None:
+    waits = requested(*proxied, "list", "-n", OURS, "-o", "json")
+    assert waits["/apis/kueue.x-k8s.io/v1beta2/cohorts"] == waits["/apis/kueue.x-k8s.io/v1beta2/resourceflavors"] == 1
+    assert waits["/apis/jobset.x-k8s.io/v1alpha2/jobsets"] == 1
+    ended = requested(*proxied, "list", "-n", OURS, "-o", "json", "--state", "succeeded")
+    assert not [path for path in ended if "cohorts" in path or "resourceflavors" in path]
+    # If the run has ended, its objects are read, and nothing else.
+    api = world.plane.api
+    api.merge(JOB_SETS.format(OURS) + "/mine/status", {"status": {"conditions": [COMPLETED]}})
+    finished = {**COMPLETED, "type": "Finished", "reason": "Succeeded"}
+    api.merge(f"{WORKLOADS.format(OURS, waiting_run)}/status", {"status": {"conditions": [finished]}})
+    kinds = (JOB_SETS, RAY_JOBS, RAY_JOBS.replace("rayjobs", "rayclusters"), WORKLOADS.removesuffix("/{}"))
+    assert requested(*proxied, "list", "-n", OURS, "-o", "json") == {kind.format(OURS): 1 for kind in kinds}
+
+
+def test_the_log_of_a_run_that_has_ended_is_not_read(
+    world: World, waiting_run: str, proxied: tuple[Proxy, LauncherCli]
+) -> None:
+    """Its Workload keeps the condition QuotaReserved."""
+    reserved = {**COMPLETED, "type": "QuotaReserved", "reason": "QuotaReserved"}
+    finished = {**COMPLETED, "type": "Finished", "reason": "Succeeded"}
+    path = f"{WORKLOADS.format(OURS, waiting_run)}/status"
+    pods = f"/api/v1/namespaces/{OURS}/pods"
+    world.plane.api.merge(path, {"status": {"conditions": [reserved]}})
+    assert requested(*proxied, "simulate", "-n", OURS)[pods] == 1
+    world.plane.api.merge(path, {"status": {"conditions": [reserved, finished]}})
+    assert requested(*proxied, "simulate", "-n", OURS)[pods] == 0
+
+
+@pytest.mark.usefixtures("waiting_run")
+def test_a_list_whose_simulation_is_too_slow(
+    proxied: tuple[Proxy, LauncherCli], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, cli = proxied
+    release = threading.Event()
+
+    def answers(_method: str, path: str) -> None:
+        if path.endswith("/cohorts"):
+            release.wait(60)
+
+    proxy.answers = answers
+    monkeypatch.setattr(list_command, "_MOST_SECONDS", 1.0)
+    started = time.monotonic()
+    done = cli("list", "-n", OURS, "-o", "json")
+    seconds = time.monotonic() - started
+    release.set()
+    assert seconds < 10
+    assert (done.code, [run["name"] for run in done.json]) == (0, ["mine"])
+    assert "starts" not in done.json[0]
+    assert done.err == (
+        "The list does not show when the waiting runs start, because reading the queues and simulating them takes "
+        f"longer than 1 s. To simulate it: launcher simulate -n {OURS}\n"
+    )
+    # The table is printed, too.
+    release.clear()
+    table = cli("list", "-n", OURS)
+    release.set()
+    assert (table.code, table.err) == (0, done.err)
+    assert table.out.startswith("NAME ")
+    assert "STARTS" not in table.out
+
+
+@pytest.mark.usefixtures("waiting_run")
+def test_a_list_of_a_cluster_with_too_many_workloads(
+    proxied: tuple[Proxy, LauncherCli], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, cli = proxied
+    monkeypatch.setattr(expected_start, "MOST_WORKLOADS", 3)
+    done = cli("list", "-n", OURS, "-o", "json")
+    assert (done.code, len(done.json)) == (0, 1)
+    assert done.err == (
+        "The list does not show when the waiting runs start, because the cluster has more than 3 Workloads. "
+        f"To simulate it: launcher simulate -n {OURS}\n"
+    )
+    assert not any(request.startswith("GET /apis/jobset.x-k8s.io/v1alpha2/jobsets?") for request in proxy.requests)

@@ -83,8 +83,9 @@ class Listing:
 
 def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> Listing:
     """Return every run of the namespace, or of all (`all_namespaces`). With `sweep`, only the runs of that sweep."""
-    labels = f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN
-    of_runs = [_lister(cluster, run_kind, labels, all_namespaces) for run_kind in KINDS]
+    of_runs = _listers(
+        cluster, f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN, all_namespaces
+    )
     of_workloads = partial(_workloads, cluster, all_namespaces=all_namespaces)
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
         runs = run_parallel(of_runs)
@@ -96,6 +97,12 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
     parsed = [RunObject.parse(obj) for found in runs for obj in found]
     observed = [ObservedRun(run, by_owner.get(run.uid), None, kueue) for run in parsed if run.is_run]
     return Listing(observed, workloads)
+
+
+def run_objects(cluster: Cluster, *, all_namespaces: bool = False) -> list[RunObject]:
+    """Return every run of the namespace, or of all (`all_namespaces`), without Workloads and pods."""
+    found = run_parallel(_listers(cluster, label_keys.RUN, all_namespaces))
+    return [run for run in (RunObject.parse(obj) for listed in found for obj in listed) if run.is_run]
 
 
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
@@ -157,8 +164,10 @@ def _getter(cluster: Cluster, kind: Kind, name: str) -> Callable[[], Object | No
     return get
 
 
-def _lister(cluster: Cluster, run_kind: RunKind, labels: str, all_namespaces: bool) -> Callable[[], list[Manifest]]:
-    def read() -> list[Manifest]:
+def _listers(cluster: Cluster, labels: str, all_namespaces: bool) -> list[Callable[[], list[Manifest]]]:
+    """Return the requests for the runs with these labels, one for each kind."""
+
+    def read(run_kind: RunKind) -> list[Manifest]:
         try:
             return cluster.list(
                 KINDS[run_kind], labels=labels, all_namespaces=all_namespaces, without=POD_SPECS[run_kind]
@@ -166,7 +175,7 @@ def _lister(cluster: Cluster, run_kind: RunKind, labels: str, all_namespaces: bo
         except KindNotServed:
             return []
 
-    return read
+    return [partial(read, run_kind) for run_kind in KINDS]
 
 
 def _priority(seen: ObservedRun) -> str:

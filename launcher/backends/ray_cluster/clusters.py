@@ -316,7 +316,7 @@ def details(each: RayClusterStatus) -> str:
     ]
     if each.runs is not None:
         rows.append(("runs", ", ".join(each.runs) or "none"))
-    text = table([row for row in rows if row[1]])
+    text = table([row for row in rows if row[1]], headed=False)
     if each.pods:
         nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
         nodes += [pod.as_row() for pod in each.pods]

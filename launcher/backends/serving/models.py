@@ -370,7 +370,7 @@ def details(each: ServedModelStatus) -> str:
         ("since", each.since),
         *(("group", f"{group.name}: {group.as_text()}") for group in each.groups),
     ]
-    text = table([row for row in rows if row[1]])
+    text = table([row for row in rows if row[1]], headed=False)
     if each.pods:
         nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
         nodes += [pod.as_row() for pod in each.pods]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from launcher import api
 from launcher.backends import selection
-from launcher.backends.base import State
+from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
 from launcher.backends.serving import models as served_models
@@ -16,6 +18,10 @@ from launcher.cli.options import format_option, run_selection, run_target_option
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
 
+if TYPE_CHECKING:
+    from launcher.simulation.live import Expectation, Moment
+
+_MOST_SECONDS = 5.0  # for the requests and the simulation of the column STARTS
 _NONE = "No runs found. To start a run: launcher submit -f FILE"
 
 
@@ -32,7 +38,6 @@ _NONE = "No runs found. To start a run: launcher submit -f FILE"
 @click.option("--sweep", default="", metavar="NAME", help="List only the runs of this sweep.")
 @click.option("--clusters", "only_clusters", is_flag=True, help="List only the long-lived Ray clusters.")
 @click.option("--models", "only_models", is_flag=True, help="List only the served models.")
-@click.option("--starts", "with_starts", is_flag=True, help="Also simulate when the runs that wait will start.")
 @format_option
 def command(
     names: tuple[str, ...],
@@ -42,7 +47,6 @@ def command(
     sweep: str,
     only_clusters: bool,
     only_models: bool,
-    with_starts: bool,
     form: str,
 ) -> None:
     """List the runs of this machine and of the namespace.
@@ -51,6 +55,10 @@ def command(
     comes first. The served models and the long-lived Ray clusters of the namespace are listed below the runs; with
     -o json or yaml, only the runs are printed, or with --models only the served models, or with --clusters only the
     Ray clusters.
+
+    STARTS is when a run that waits in a queue will start, by a simulation of Kueue's scheduler. It is left out with
+    --all-namespaces, if the queues of the cluster cannot be read, and if the simulation takes longer than 5 s. launcher
+    simulate prints the details.
     """
 
     if everywhere and (target.local or target.namespace is not None):
@@ -63,8 +71,6 @@ def command(
         raise UsageError("--models cannot be used with --clusters, --sweep, or the names, states or ages of runs.")
     if only_models and target.local:
         raise UsageError("--models cannot be used with --local: served models are in a cluster.")
-    if with_starts and (everywhere or target.local or only_clusters or only_models):
-        raise UsageError("--starts cannot be used with --all-namespaces, --local, --clusters or --models.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
         _print_clusters(target, form)
@@ -88,18 +94,34 @@ def command(
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     runs = found
-    waiting = with_starts and any(run.in_cluster and run.state in (State.QUEUED, State.PREEMPTED) for run in runs)
-    expected = api.expected_starts(target=target) if waiting else {}
-    starts = {name: each.starts for name, each in expected.items() if each.starts is not None}
-    text = run_table.table(runs, {name: each.text for name, each in starts.items()}) if runs else ""
+    starts: Sequence[Moment | None] = [None] * len(runs) if everywhere else _starts(runs, target)
+    text = run_table.table(runs, ["" if start is None else start.likely for start in starts]) if runs else ""
     if form == "text" and not (sweep or names or only):
         text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
     now = datetime.now(UTC)
     data = [
-        run.as_json() | ({"starts": starts[run.name].as_json(now)} if run.in_cluster and run.name in starts else {})
-        for run in runs
+        run.as_json() | ({} if start is None else {"starts": start.as_json(now)})
+        for run, start in zip(runs, starts, strict=True)
     ]
     output.emit(data, form, text, paint=colour.tables)
+
+
+def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
+    """Return when each of the runs starts, None for a run that does not wait in a queue, or if it is not known.
+
+    Makes no request if none waits.
+    """
+    waits = [run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED) for run in runs]
+    expected: dict[str, Expectation] = {}
+    if any(waits):
+        try:
+            expected = api.expected_starts(target=target, within=_MOST_SECONDS)
+        except LauncherError as error:
+            output.narrate(f"{error.message} {error.hint}".strip())
+    return [
+        expected[run.name].starts if waiting and run.name in expected else None
+        for run, waiting in zip(runs, waits, strict=True)
+    ]
 
 
 def _print_clusters(target: Target, form: str) -> None:

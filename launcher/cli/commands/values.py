@@ -36,4 +36,4 @@ def _print_origins(merged: Values, form: str) -> None:
     rows = [(dotted(path), value, origin) for path, value, origin in merged.leaves()]
     data = [{"key": key, "value": value, "file": origin.file, "line": origin.line} for key, value, origin in rows]
     text = [(key, output.to_json(output.plain(value)), str(origin)) for key, value, origin in rows]
-    output.emit(data, form, formatting.table(text))
+    output.emit(data, form, formatting.table(text, headed=False))

@@ -63,7 +63,8 @@ def as_text(findings: Iterable[Finding]) -> str:
         if here:
             lines += ["", part] if lines else [part]
         for finding in here:
-            lines.append(formatting.table([("", finding.level.ljust(7), finding.subject.ljust(width), finding.says)]))
+            row = ("", finding.level.ljust(7), finding.subject.ljust(width), finding.says)
+            lines.append(formatting.table([row], headed=False))
             lines += [f"{'':13}{line}" for line in finding.hint.splitlines()]
     return "\n".join(lines)
 
