@@ -15,6 +15,7 @@ _GAP = "  "
 _FEW_LINES, _MOST_LINES = 4, 12  # of a cell that is wrapped: in any column, and in one that is not narrow
 _NARROW = 24
 _WORDS = re.compile(r"[0-9.,]+ (?:d|h|min|s|[kMGT]B|x)\b\S*|\S+")
+_LABEL = 14  # the columns of a short label, such as "checkpoints", and the gap after it
 _INDENT = 6  # of a cell that is below the rest of its row
 
 
@@ -129,10 +130,18 @@ def _least_width(text: str, most: int) -> int:
 
 
 def _below(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return the lines of the rows, each with its last cell below the others, indented."""
-    widths = [size if size <= _INDENT else 0 for size in _widths(rows)[:-1]]  # only a mark is aligned
+    """Return the lines of the rows, each with its last cell below the others, indented.
+
+    After a short label, the cell stays in the same line if there is room for it.
+    """
+    natural = _widths(rows)
+    used = _total([*natural[:-1], 0])
+    widths = [size if size <= _INDENT else 0 for size in natural[:-1]]  # only a mark is aligned
     lines: list[str] = []
     for row in rows:
+        if used <= _LABEL and used + len(row[-1]) <= width:
+            lines += _lines([row], natural)
+            continue
         start = _GAP.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
         others: list[str] = []
         if len(start) > width:

@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 
 from launcher.config.values.files import dumps
+from tests.cli.conftest import Launcher
+from tests.cli.test_terminal import on_terminal
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers, queued_workload
@@ -324,6 +326,24 @@ def test_what_google_refuses_is_an_error_with_the_command(cloud: Cloud) -> None:
     code, out, _ = cloud("plan", "-f", file)
     assert code == 1
     assert "! flavors.gke-tpu: the zone us-east5-a has no machine type ct6e-standard-4t" in out
+
+
+def test_a_plan_on_a_narrow_terminal(cloud: Cloud) -> None:
+    """Each step has its detail below it, and no line is cut between two words."""
+    here = Launcher(cloud.folder, cloud.folder)
+    file = str(cloud.values())
+    code, output = on_terminal(here, "cluster", "plan", "-f", file, columns=40, env={**cloud.env, "NO_COLOR": "1"})
+    assert code == 0, output
+    lines = output.split("\r\n")
+    first = lines.index("+  node pool gke-tpu-1")
+    assert lines[first : first + 3] == [
+        "+  node pool gke-tpu-1",
+        "      4 x ct6e-standard-4t, topology",
+        "      4x4, 0 or 4 nodes",
+    ]
+    steps = lines[1 : lines.index("")]
+    assert all(line.startswith(("+  ", "~  ", "      ")) for line in steps)
+    assert all(len(line) <= 40 or len(line.split()) == 1 for line in steps)
 
 
 def test_a_foreign_cluster_is_not_deleted(cloud: Cloud) -> None:

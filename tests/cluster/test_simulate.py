@@ -23,7 +23,9 @@ from launcher.cli.commands import list as list_command
 from launcher.simulation import expected_start
 from tests import report_runs as runs
 from tests.charts.queues_chart import render, tree
+from tests.cli.conftest import Launcher
 from tests.cli.test_report_bucket import bucket
+from tests.cli.test_terminal import on_terminal
 from tests.cluster import doctor_objects
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -388,6 +390,21 @@ def test_a_status_and_a_list_have_the_expected_start(world: World) -> None:
         assert re.search(r"  STARTS\n.*  in about (4 h 5\d min|5 h)\n", table), table
     everywhere = world.admin("list", "-A", "-o", "json")
     assert [run.get("starts") for run in everywhere.json if run["namespace"] == OURS] == [None]
+
+
+@pytest.mark.usefixtures("waiting_run")
+def test_a_list_and_a_simulation_on_a_narrow_terminal(world: World, tmp_path: Path) -> None:
+    here = Launcher(tmp_path, tmp_path)
+    env = {**world.admin.env, "NO_COLOR": "1"}
+    code, output = on_terminal(here, "list", "-n", OURS, columns=40, env=env)
+    assert code == 0
+    titles = [line.partition(":")[0] for line in output.splitlines()]
+    assert titles == ["NAME", "TEAM", "KIND", "SLICES", "STATE", "AGE", "QUEUE", "STARTS"]
+    assert re.search(r"^STARTS: in about (4 h 5\d min|5 h)\r$", output, re.MULTILINE), output
+    code, output = on_terminal(here, "simulate", "-n", OURS, columns=40, env=env)
+    assert code == 0
+    assert max(map(len, output.splitlines())) <= 40
+    assert "RUN:    too-large\r\nQUEUE:  " in output
 
 
 @pytest.mark.usefixtures("waiting_run")

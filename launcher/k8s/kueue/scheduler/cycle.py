@@ -170,7 +170,9 @@ class Scheduler:
         if not enough:
             return self._skip(pending, entry)
         preempted |= {target.workload.name: target.workload for target in entry.targets}
-        workload.last_tried = ()
+        starts_again = bool(workload.last_tried)  # the next attempt tries all flavors
+        if starts_again:
+            workload.try_next((), self.family.version)
         if not assignment.needs_preemption:
             pending.remove(workload)
             self.admit(workload, assignment)
@@ -180,7 +182,7 @@ class Scheduler:
         new = [target for target in entry.targets if not target.workload.evicted]
         for target in new:
             self.evict(target, workload)
-        return bool(new)
+        return bool(new) or starts_again
 
     def _try_later(self, pending: Pending, entry: Entry) -> bool:
         workload = entry.workload
