@@ -116,7 +116,7 @@ class _Simulation:
 
     # --- the events ---
 
-    def run(self, until: float | None, check: Callable[[], None]) -> Outcome:
+    def run(self, until: float | None, check: Callable[[], None] = lambda: None) -> Outcome:
         while self._agenda and (until is None or self._agenda[0][0][0] <= until):
             check()
             (at, kind, name, _), entry, value = heapq.heappop(self._agenda)
