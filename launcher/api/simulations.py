@@ -146,7 +146,8 @@ def advise_queues(
     has the keys that may change and their values: KEY=2..8 or KEY=A,B. Without `grow`, the quota of each flavor may not
     become larger in total. `progress` is called with the number of simulations so far.
     """
-    from launcher.simulation.advice import Goal, advise
+    from launcher.simulation.advice import advise
+    from launcher.simulation.goals import Goal
 
     return advise(files, Path(trace), Goal.parse(goal), within, grow=grow, kueue=kueue, progress=progress)
 

@@ -76,15 +76,17 @@ def _values_options(command: _Command, *, required: bool, defaults_alone: bool =
         shell_complete=completion.value_keys,
         help="Set one value, overriding the files; may be repeated.",
     )(with_values)
-    return click.option(
+    return files_option(
         "-f",
         "--file",
         "files",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=completion.values_files,
-        help="A values file, or the name of a preset; may be repeated, later ones override. The -f may be left out.",
+        text="A values file, or the name of a preset; may be repeated, later ones override. The -f may be left out.",
     )(with_values)
+
+
+def files_option(*names: str, text: str) -> Callable[[_Command], _Command]:
+    """Return an option that names values files, and may be repeated. `text` is its help."""
+    return click.option(*names, multiple=True, metavar="FILE", shell_complete=completion.values_files, help=text)
 
 
 def _default_files(chart: str | None) -> tuple[str, ...]:
@@ -128,14 +130,19 @@ def name_option(command: _Command) -> _Command:
 
 
 def format_option(command: _Command) -> _Command:
+    return format_options()(command)
+
+
+def format_options(*more: str, note: str = "") -> Callable[[_Command], _Command]:
+    """Return the option of the output format, with `more` formats than text, json and yaml, and a note on them."""
     return click.option(
         "-o",
         "--output",
         "form",
-        type=click.Choice(["text", "json", "yaml"], case_sensitive=False),
+        type=click.Choice(["text", "json", "yaml", *more], case_sensitive=False),
         default="text",
-        help="The output format (default: text).",
-    )(command)
+        help=f"The output format (default: text){note or '.'}",
+    )
 
 
 def target_options(command: _Command) -> _Command:

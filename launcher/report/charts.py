@@ -71,13 +71,17 @@ COLOURS = 6
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart and its texts: `says` is the text alternative, `note` is the caption below the chart."""
+    """A chart and its texts: `says` is the text alternative, `note` is the caption below the chart.
+
+    A `wide` chart has a row of the page to itself.
+    """
 
     key: str
     title: str
     says: str
     note: str
     plot: Plot
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         pans="xpan",
     )
     plot.y_scale = CategoricalScale()
-    plot.height = max(110, 64 + 30 * len(drawn))
+    plot.height = 88 + 32 * len(drawn)  # toolbar and axis, and a bar with its label above
     hovered: list[Any] = []
     for phase in Phase:
         rows: dict[str, list[Any]] = {key: [] for key in ("y", "left", "right", "says")}
@@ -297,6 +301,7 @@ def _timeline(runs: Sequence[RunData]) -> Chart | None:
         f"Time in {unit} since each run was submitted, or since its first record. A triangle is a failure or a "
         "preemption.",
         plot,
+        wide=True,
     )
 
 

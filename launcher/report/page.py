@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from launcher import formatting
@@ -39,6 +39,8 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
         _file("page.html"),
         drawn,
         title=title,
+        kind="report",
+        count=len(runs),
         runs=runs,
         left_out=left_out,
         columns=summary.shown_columns(data),
@@ -58,7 +60,10 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
 
 
 def fill(template: str, drawn: Sequence[charts.Chart], **values: Any) -> str:
-    """Return a page from the text of its template: with the report's style and script, and with these charts."""
+    """Return a page with these charts from its template, which extends layout.html.
+
+    `values` has title, kind and count, and what the template itself needs.
+    """
     bokeh, js = (charts.script() if drawn else ""), _file("page.js")
     return (
         _environment()
@@ -66,8 +71,6 @@ def fill(template: str, drawn: Sequence[charts.Chart], **values: Any) -> str:
         .render(
             generator=GENERATOR,
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-            colours=charts.COLOURS,
-            dash=charts.dash_of,
             charts=drawn,
             **values,
             css=_raw(_file("page.css")),
@@ -80,7 +83,11 @@ def fill(template: str, drawn: Sequence[charts.Chart], **values: Any) -> str:
 
 
 def _environment() -> Environment:
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"colours": charts.COLOURS, "dash": charts.dash_of}  # for parts.html
+    return environment
 
 
 def _raw(html: str) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launcher import formatting
 from launcher.config.suggest import closest
 from launcher.errors import UsageError
-from launcher.k8s.kueue.scheduler.model import Job, Outage
-from launcher.simulation.jobs import without_flavor
+from launcher.k8s.kueue.scheduler.model import Job, KueueSettings, Outage
+from launcher.simulation.jobs import jobs_of, team_of
 from launcher.simulation.platform import Platform
+from launcher.simulation.simulated import Simulated, run_simulation
 from launcher.simulation.trace import TraceRun, read_run
 
 
@@ -29,6 +30,9 @@ class Changes:
     def added(self) -> list[TraceRun]:
         """Return the runs of `add`. Raises LauncherError if one is not valid."""
         return [_numbered(read_run(text, f"--add {number}"), number) for number, text in enumerate(self.add, start=1)]
+
+
+NO_CHANGES = Changes()
 
 
 def _numbered(run: TraceRun, number: int) -> TraceRun:
@@ -74,19 +78,25 @@ def _outage(text: str, platform: Platform) -> Outage:
     return Outage(flavor, start, end)
 
 
-def apply_outages(
-    jobs: Mapping[str, Job], found: Sequence[Outage], platform: Platform
-) -> tuple[dict[str, Job], list[Outage]]:
-    """Return the jobs and outages that the engine simulates.
+def simulate_changed(
+    platform: Platform,
+    jobs: Mapping[str, Job],
+    teams: Mapping[str, str],
+    changes: Changes,
+    settings: KueueSettings,
+    check: Callable[[], None] = lambda: None,
+) -> Simulated:
+    """Simulate the jobs after the changes. `teams` has the team of each job.
 
-    An outage without an end evicts the jobs of a flavor at its start, and no job accepts the flavor later: the engine
-    has only outages that end.
+    `check` is called again and again; what it raises ends the simulation.
+    Raises UsageError if a change names what does not exist, or if an added run has the name of another one.
     """
-    changed, timed = dict(jobs), []
-    for outage in found:
-        if math.isinf(outage.end):
-            changed = without_flavor(changed, outage.flavor, platform)
-            timed.append(replace(outage, end=outage.start))
-        else:
-            timed.append(outage)
-    return changed, timed
+    jobs, teams = dict(jobs), dict(teams)
+    for run in changes.added():
+        if run.name in jobs:
+            raise UsageError(f'{run.place}: another run has the name "{run.name}".', "Give it another name.")
+        jobs |= jobs_of([run], platform)
+        teams[run.name] = team_of(run, platform)
+    jobs, teams = without_teams(jobs, teams, changes.without_teams)
+    found = outages(changes.outages, platform)
+    return run_simulation(platform, jobs, teams, outages=found, settings=settings, check=check)

@@ -5,7 +5,7 @@ A team has the tag "run N", by which the page colours, shows and hides it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -57,15 +57,19 @@ def charts(simulations: Sequence[tuple[str, Simulated]], teams: Sequence[str]) -
     drawn = [{lanes.flavor: lanes for lanes in all_lanes(simulated)} for _, simulated in simulations]
     flavors = sorted({flavor for each in drawn for flavor in each})
     flavors.sort(key=lambda flavor: -sum(len(each[flavor].bars) for each in drawn if flavor in each))
+    # The same scale before and after, so that the heights can be compared.
+    lanes = {flavor: max(each[flavor].count for each in drawn if flavor in each) for flavor in flavors}
+    steps = [{team: waiting_steps(simulated, team) for team in teams} for _, simulated in simulations]
+    most = max((number for each in steps for _, numbers in each.values() for number in numbers), default=0)
     found = [
-        _gantt(f"gantt-{place}-{number}", each[flavor], of[number], times, unit, seconds, teams)
+        _gantt(f"gantt-{place}-{number}", each[flavor], lanes[flavor], of[number], times, unit, seconds, teams)
         for place, flavor in enumerate(flavors[:_MOST_FLAVORS])
         for number, each in enumerate(drawn)
         if flavor in each
     ]
     return found + [
-        _waiting(f"waiting-{number}", simulated, of[number], times, unit, seconds, teams, share)
-        for number, (_, simulated) in enumerate(simulations)
+        _waiting(f"waiting-{number}", each, most, of[number], times, unit, seconds, share)
+        for number, each in enumerate(steps)
     ]
 
 
@@ -126,9 +130,11 @@ def _ranges(lanes: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _gantt(key: str, lanes: Lanes, of: str, times: Any, unit: str, seconds: float, teams: Sequence[str]) -> Chart:
-    plot = new_plot(times, Range1d(start=0, end=max(1, lanes.count)), pans="xpan")
-    plot.height = max(_HEIGHTS[0], min(_HEIGHTS[1], 64 + _LANE * lanes.count))
+def _gantt(
+    key: str, lanes: Lanes, count: int, of: str, times: Any, unit: str, seconds: float, teams: Sequence[str]
+) -> Chart:
+    plot = new_plot(times, Range1d(start=0, end=max(1, count)), pans="xpan")
+    plot.height = max(_HEIGHTS[0], min(_HEIGHTS[1], 64 + _LANE * count))
     hovered = []
     for number, team in enumerate(teams):
         bars = [bar for bar in lanes.bars if bar.team == team]
@@ -187,28 +193,27 @@ def waiting_steps(simulated: Simulated, team: str) -> tuple[list[float], list[in
 
 def _waiting(
     key: str,
-    simulated: Simulated,
+    steps: Mapping[str, tuple[list[float], list[int]]],
+    most: int,
     of: str,
     times: Any,
     unit: str,
     seconds: float,
-    teams: Sequence[str],
     share: Shared,
 ) -> Chart:
-    plot = new_plot(times, DataRange1d(start=0, range_padding=0.1), pans="xpan")
-    hovered, most = [], []
-    for number, team in enumerate(teams):
-        x, y = waiting_steps(simulated, team)
+    plot = new_plot(times, Range1d(start=0, end=max(1.0, 1.1 * most)), pans="xpan")
+    hovered, texts = [], []
+    for number, (team, (x, y)) in enumerate(steps.items()):
         if not any(y):
             continue
-        most.append(f"{team} {max(y)}")
+        texts.append(f"{team} {max(y)}")
         # A line of steps: each value holds until the next time.
-        steps = [(at, value) for index, at in enumerate(x) for value in (y[max(0, index - 1)], y[index])]
-        source = share.source({"x": [at / seconds for at, _ in steps], "y": [value for _, value in steps]})
+        corners = [(at, value) for index, at in enumerate(x) for value in (y[max(0, index - 1)], y[index])]
+        source = share.source({"x": [at / seconds for at, _ in corners], "y": [value for _, value in corners]})
         hovered.append(add_line(plot, share, number, team, source))
     plot.add_tools(hover_tool(hovered, [("team", "$name"), ("waiting runs", "@y")]))
     _add_axes(plot, unit, "runs")
-    says = f"The waiting runs of each team over time; at most: {'; '.join(most) or 'none'}."
+    says = f"The waiting runs of each team over time; at most: {'; '.join(texts) or 'none'}."
     return Chart(key, f"Waiting runs{of}", says, "", plot)
 
 

@@ -34,12 +34,12 @@ from launcher.k8s.client import (
 from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
 from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
+from launcher.k8s.kueue.scheduler.rules import GATES, MINOR_VERSIONS, parse_version
 from launcher.k8s.kueue.workloads import Workload, workloads
 from launcher.k8s.objects import Object
 from launcher.k8s.target import Target
 from launcher.simulation.offline import Kueue
 from launcher.simulation.platform import Platform, from_objects
-from launcher.simulation.scenario_file import VERSIONS
 
 _CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
 _CONFIG_FILE = "controller_manager_config.yaml"
@@ -117,7 +117,7 @@ def read_cluster(
     found = workloads(listed)
     statuses = _statuses(cluster, found, runs, assumed)
     kueue, not_known = of_kueue.result()
-    assumed += [not_known] if not_known else []
+    assumed += not_known
     assumed += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
     return ClusterState(
         now=datetime.now(UTC),
@@ -188,31 +188,37 @@ def job_uid(workload: Workload) -> str:
     return workload.label(label_keys.KUEUE_JOB_UID)
 
 
-def _kueue(cluster: Cluster, given: Kueue) -> tuple[Kueue, str]:
+def _on(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def _kueue(cluster: Cluster, given: Kueue) -> tuple[Kueue, list[str]]:
     """Return Kueue's version and configuration: as given, else as its Deployment and ConfigMap have them.
 
-    The text is a sentence about what is assumed, or "".
+    Also returns a sentence for each thing that is assumed.
     """
-    newest = ".".join(map(str, VERSIONS[-1]))
+    newest = ".".join(map(str, MINOR_VERSIONS[-1]))
     if given.version and given.fair_sharing:
-        return given, ""
+        return given, []
     try:
         deployments = [Deployment(obj) for obj in cluster.list(DEPLOYMENT, all_namespaces=True)]
         (kueue, *_) = components.controllers(deployments)[components.KUEUE]
         version = components.version_of(components.KUEUE, kueue)
         config_map = cluster.get(_CONFIG_MAP, config_map_name(kueue), kueue.namespace)
         text = ((config_map or {}).get("data") or {}).get(_CONFIG_FILE)
-        config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else {}
+        config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else None
     except (LauncherError, KeyError):
-        fair = "on" if given.fair_sharing else "off"
-        return given, (
+        return given, [
             f"Kueue's own configuration may not be read: it is assumed to be version {given.version or newest} with "
-            f"fair sharing {fair}. Options: --kueue VERSION, --fair-sharing."
-        )
-    simulated = {f"{major}.{minor}" for major, minor in VERSIONS}
-    short = ".".join(version.split(".")[:2])
-    assumed = ""
-    if not given.version and short not in simulated:
-        assumed = f"Kueue {version or 'of an unknown version'} is simulated as {newest}."
-        short = newest
-    return Kueue(given.version or short, given.fair_sharing or bool(config.get("fairSharing"))), assumed
+            f"fair sharing {_on(given.fair_sharing)}. Options: --kueue VERSION, --fair-sharing."
+        ]
+    assumed = []
+    if not given.version and parse_version(version) is None:
+        assumed.append(f"Kueue {version or 'of an unknown version'} is simulated as {newest}.")
+        version = newest
+    config = config if isinstance(config, Mapping) else {}
+    gates = config.get("featureGates")
+    for gate, default in GATES.items():
+        if isinstance(gates, Mapping) and gates.get(gate, default) is not default:
+            assumed.append(f"Kueue's feature gate {gate} is {_on(not default)}; it is simulated as {_on(default)}.")
+    return Kueue(given.version or version, given.fair_sharing or bool(config.get("fairSharing"))), assumed

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from launcher import formatting
 from launcher.simulation.simulated import Figures, FlavorFigures, Simulated, TeamFigures, figures
 
 
@@ -113,99 +112,3 @@ def _group(before: Mapping[str, Any], after: Mapping[str, Any] | None, columns: 
                 value(before[about]) if about in before else None,
                 value(after[about]) if after is not None and about in after else None,
             )
-
-
-# --- text -----------------------------------------------------------------------------------------------------------
-
-_SHOWN_RUNS = 40
-
-
-def as_text(comparison: Comparison) -> str:
-    """Return the runs of the (later) simulation, the figures as a table, and the notes."""
-    shown = comparison.after or comparison.before
-    parts = []
-    if len(shown.runs) <= _SHOWN_RUNS:
-        parts.append(runs_table(shown))
-    else:
-        parts.append(f"{len(shown.runs)} runs; -o json lists each of them.")
-    parts.append(figures_table(comparison.rows, compared=comparison.after is not None))
-    unpriced = sorted({*figures(comparison.before).unpriced, *figures(shown).unpriced})
-    notes = list(comparison.notes)
-    if unpriced:
-        notes.append(f"The cost does not include {', '.join(unpriced)}: no price is known; set it in common.prices.")
-    if notes:
-        parts.append("\n".join(formatting.paragraph(f"Note: {note}") for note in notes))
-    return "\n\n".join(parts)
-
-
-def runs_table(simulated: Simulated) -> str:
-    """Return a table of the runs, in the order of their arrival."""
-    table = [("RUN", "TEAM", "CHIPS", "ARRIVES", "STARTS", "WAIT", "ENDS", "FLAVOR", "PREEMPTED", "")]
-    table += [
-        (
-            run.name,
-            run.team,
-            str(run.chips),
-            formatting.duration(run.arrives),
-            "-" if run.starts is None else formatting.duration(run.starts),
-            "-" if run.wait is None else formatting.duration(run.wait),
-            "-" if run.ends is None else formatting.duration(run.ends),
-            ",".join(run.flavors) or "-",
-            str(run.preemptions),
-            run.never,
-        )
-        for run in simulated.runs
-    ]
-    if not any(run.never for run in simulated.runs):
-        table = [row[:-1] for row in table]  # type: ignore[misc]
-    return formatting.table(table)
-
-
-def shown_rows(found: Sequence[Row]) -> list[Row]:
-    """Return the rows without those that are 0 before and after. Times are always shown."""
-    return [row for row in found if row.before or row.after or row.unit is Unit.SECONDS]
-
-
-def figures_table(found: Sequence[Row], *, compared: bool) -> str:
-    """Return the rows as a table; rows that are 0 before and after are left out."""
-    head = ("", "FIGURE", "BEFORE", "AFTER", "DIFFERENCE") if compared else ("", "FIGURE", "VALUE")
-    table: list[tuple[str, ...]] = [head]
-    about = None
-    for row in shown_rows(found):
-        cells = [("" if row.about == about else row.about or "all"), row.name, shown(row.before, row.unit)]
-        if compared:
-            cells += [shown(row.after, row.unit), difference(row)]
-        table.append(tuple(cells))
-        about = row.about
-    return formatting.table(table, grouped=True)
-
-
-def shown(value: float | None, unit: Unit) -> str:
-    """Format a figure; "-" if it is not known."""
-    if value is None:
-        return "-"
-    match unit:
-        case Unit.SECONDS:
-            return formatting.duration(value)
-        case Unit.SHARE:
-            return f"{value:.1%}"
-        case Unit.USD:
-            return f"${value:,.2f}"
-        case Unit.CHIP_HOURS:
-            return f"{value:,.1f} chip-hours"
-        case Unit.CHIPS:
-            return f"{value:,.0f} chips"
-        case _:
-            return f"{value:,.0f}"
-
-
-def difference(row: Row) -> str:
-    """Format the difference of a row with its sign; "=" without one, and "-" if it is not known."""
-    if row.difference is None:
-        return "-"
-    if shown(abs(row.difference), row.unit) == shown(0.0, row.unit):
-        return "="
-    sign = "+" if row.difference > 0 else "-"
-    if row.unit is Unit.SHARE:
-        return f"{sign}{abs(row.difference) * 100:.1f} points"
-    return sign + shown(abs(row.difference), row.unit)

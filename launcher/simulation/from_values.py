@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from launcher.config.accelerators import Slice
 from launcher.config.suggest import closest
 from launcher.config.values import assignment
 from launcher.config.values.tree import SET, Origin, Values, dotted, plain
@@ -35,10 +37,13 @@ def platform_of(user: Values, effective: Values) -> Platform:
         raise UsageError(
             "The values have no ClusterQueue.", "Use the values of launcher install queues: -f queues.yaml"
         )
-    flavors = {name: flavor for name, flavor in effective.tree["flavors"].items() if flavor is not None}
-    return with_slices(
-        found, {name: slice_of(flavor, effective.tree) for name, flavor in flavors.items() if flavor.get("accelerator")}
-    )
+    return with_slices(found, slices(effective.tree))
+
+
+def slices(effective: Mapping[str, Any]) -> dict[str, Slice]:
+    """Return the slice of each flavor of effective values."""
+    flavors = {name: flavor for name, flavor in effective["flavors"].items() if flavor is not None}
+    return {name: slice_of(flavor, effective) for name, flavor in flavors.items() if flavor.get("accelerator")}
 
 
 def resolve_changes(files: Sequence[str], sets: Sequence[str]) -> list[str]:

@@ -7,34 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import UsageError
-from launcher.k8s.kueue.scheduler.model import Job, KueueSettings
-from launcher.simulation import changes as changing
+from launcher.k8s.kueue.scheduler.model import KueueSettings
+from launcher.k8s.kueue.scheduler.rules import MINOR_VERSIONS, parse_version
 from launcher.simulation import from_values
-from launcher.simulation.changes import Changes
+from launcher.simulation.changes import NO_CHANGES, Changes, simulate_changed
 from launcher.simulation.comparison import Comparison
 from launcher.simulation.jobs import jobs_of, team_of
 from launcher.simulation.platform import Platform
 from launcher.simulation.scenario_file import FAIR_SHARING, VERSIONS
-from launcher.simulation.simulated import Simulated, run_simulation
+from launcher.simulation.simulated import Simulated
 from launcher.simulation.trace import TraceRun, read_trace
 
 
 @dataclass(frozen=True, slots=True)
 class Kueue:
-    """The part of Kueue's configuration that no object has: its version ("0.19"), and whether fair sharing is on."""
+    """The part of Kueue's configuration that no object has: its version ("0.19.2"), and whether fair sharing is on.
+
+    A version without a patch is the newest patch.
+    """
 
     version: str = ""
     fair_sharing: bool = False
 
     def settings(self) -> KueueSettings:
         """Return the settings. Raises UsageError for a version that is not simulated."""
-        version = VERSIONS[-1]
-        if self.version:
-            parts = self.version.removeprefix("v").split(".")[:2]
-            known = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
-            if ".".join(parts) not in known:
-                raise UsageError(f"Kueue {self.version} is not simulated; the versions are {', '.join(known)}.")
-            version = known[".".join(parts)]
+        version = parse_version(self.version) if self.version else MINOR_VERSIONS[-1]
+        if version is None:
+            raise UsageError(f"Kueue {self.version} is not simulated; the versions are {VERSIONS}.")
         return KueueSettings(version, FAIR_SHARING if self.fair_sharing else None)
 
 
@@ -52,35 +51,30 @@ def simulate_trace(
     Without any change, the comparison has only one simulation. Raises LauncherError for values, a trace or a change
     that are not valid.
     """
-    kueue, changes = kueue or Kueue(), changes or Changes()
+    kueue, changes = kueue or Kueue(), changes or NO_CHANGES
     runs = read_trace(trace).runs
     platform = from_values.platform(files)
-    before = _simulate(platform, runs, Changes(), kueue)
+    before = simulate_runs(platform, runs, kueue)
     changed = platform
     if changed_files or sets:
         changed = from_values.platform([*files, *changed_files], sets)
-    after = _simulate(changed, runs, changes, kueue) if changed is not platform or changes else None
+    after = simulate_runs(changed, runs, kueue, changes) if changed is not platform or changes else None
     return Comparison(before, after, notes(platform, changed, kueue))
 
 
-def _simulate(platform: Platform, runs: Sequence[TraceRun], changes: Changes, kueue: Kueue) -> Simulated:
-    everything = [*runs, *changes.added()]
-    names = [run.name for run in everything]
-    for run in changes.added():
-        if names.count(run.name) > 1:
-            raise UsageError(f'{run.place}: another run has the name "{run.name}".', "Give it another name.")
-    jobs: dict[str, Job] = jobs_of(everything, platform)
-    teams = {run.name: team_of(run, platform) for run in everything}
-    jobs, teams = changing.without_teams(jobs, teams, changes.without_teams)
-    outages = changing.outages(changes.outages, platform)
-    return run_simulation(platform, jobs, teams, outages=outages, settings=kueue.settings())
+def simulate_runs(
+    platform: Platform, runs: Sequence[TraceRun], kueue: Kueue, changes: Changes = NO_CHANGES
+) -> Simulated:
+    """Simulate the runs of a trace. Raises InvalidTrace for a run that does not match the platform."""
+    teams = {run.name: team_of(run, platform) for run in runs}
+    return simulate_changed(platform, jobs_of(runs, platform), teams, changes, kueue.settings())
 
 
 def notes(before: Platform, after: Platform, kueue: Kueue) -> list[str]:
     """Return what is not simulated, and what is assumed about Kueue's configuration."""
     found = list(dict.fromkeys([*before.ignored, *after.ignored]))
-    weighted = [owner for owner in (*before.cluster_queues, *before.cohorts) if owner.weighted]
-    if weighted and not kueue.fair_sharing:
+    owners = [owner for platform in (before, after) for owner in (*platform.cluster_queues, *platform.cohorts)]
+    if any(owner.weighted for owner in owners) and not kueue.fair_sharing:
         found.append(
             "The queues have weights for fair sharing, but it is assumed to be off in Kueue; use --fair-sharing."
         )

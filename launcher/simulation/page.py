@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 
-from launcher import distribution, formatting
+from launcher import distribution
 from launcher.errors import LauncherError
-from launcher.simulation.comparison import Comparison, difference, shown, shown_rows
+from launcher.simulation import tables
+from launcher.simulation.comparison import Comparison
 from launcher.simulation.live import Expectation
-from launcher.simulation.simulated import RunResult
 
 _MOST_RUNS = 500
 
@@ -35,34 +35,25 @@ def page(comparison: Comparison, title: str, expected: Sequence[Expectation] = (
     teams = sorted({team for _, simulated in simulations for team in simulated.teams.values()})
     runs = (after or comparison.before).runs
     ends = max((event.at for _, simulated in simulations for event in simulated.outcome.events), default=0.0)
-    rows = []
-    for row in shown_rows(comparison.rows):
-        cells = [row.about or "all", row.name, shown(row.before, row.unit)]
-        rows.append(cells + ([shown(row.after, row.unit), difference(row)] if after is not None else []))
+    groups: dict[str, list[list[str]]] = {}
+    for row in tables.shown_rows(comparison.rows):
+        groups.setdefault(row.about or "all", []).append(tables.figure_cells(row, compared=after is not None))
+    columns, rows = tables.run_table(runs[:_MOST_RUNS])
     return fill(
         files("launcher.simulation").joinpath("page.html").read_text(encoding="utf-8"),
         charts.charts(simulations, teams),
         title=title,
+        kind="simulation",
         count=len(runs),
         notes=list(comparison.notes),
-        expected=expected,
-        rows=rows,
+        expected_columns=tables.EXPECTED_COLUMNS,
+        expected=[tables.expected_cells(each) for each in expected],
+        details=[line for each in expected for line in tables.details(each)],
+        groups=list(groups.items()),
         compared=after is not None,
         teams=teams,
         unit=time_unit(ends)[0],
-        runs=[_run(run) for run in runs[:_MOST_RUNS]],
+        columns=columns,
+        runs=rows,
         left_out=max(0, len(runs) - _MOST_RUNS),
     )
-
-
-def _run(run: RunResult) -> list[str]:
-    times = [run.starts, run.wait, run.ends]
-    return [
-        run.name,
-        run.team,
-        f"{run.chips:,}",
-        formatting.duration(run.arrives),
-        *("-" if time is None else formatting.duration(time) for time in times),
-        ", ".join(run.flavors) or run.never or "-",
-        str(run.preemptions),
-    ]

@@ -103,11 +103,7 @@ def from_objects(objects: Iterable[Object], table: Mapping[str, Any], prices: Ma
     ignored: list[str] = []
     queues = [ClusterQueue(_simulated(queue.raw, specs.cluster_queue_findings, ignored)) for queue in queues]
     cohorts = [Cohort(_simulated(cohort.raw, specs.cohort_findings, ignored)) for cohort in cohorts]
-    if cycle := specs.cohort_cycle(cohorts):
-        raise LauncherError(
-            f"The cohorts are a cycle: {' -> '.join(cycle)}.",
-            "Kueue admits no run in a cycle of cohorts; remove the parent of one of them.",
-        )
+    specs.check_cohorts(cohorts)
     resource_flavors = {flavor.name: flavor for flavor in map(ResourceFlavor, by_kind.get("ResourceFlavor", ()))}
     ignored += [
         f"ResourceFlavor {flavor.name}: topology-aware scheduling ({flavor.topology}) is not simulated; quota decides."

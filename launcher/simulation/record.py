@@ -17,7 +17,7 @@ from launcher.k8s.objects import parse_time, quantity
 from launcher.report.folders import chips_of
 from launcher.simulation import durations
 from launcher.simulation.cluster_state import ClusterState, job_uid
-from launcher.simulation.live import accepted_flavors
+from launcher.simulation.live_runs import accepted_flavors
 from launcher.simulation.run_folders import RunFolder
 
 Row = dict[str, Any]

@@ -19,15 +19,16 @@ from launcher.config.suggest import closest
 from launcher.errors import LauncherError
 from launcher.json_object import is_shallow, load_json
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort
-from launcher.k8s.kueue.scheduler.model import Job, KueueSettings, PodSetRequest, PreemptionStrategy, Scenario
+from launcher.k8s.kueue.scheduler.model import Job, KueueSettings, PodSetRequest, PreemptionStrategy, Scenario, Version
+from launcher.k8s.kueue.scheduler.rules import MINOR_VERSIONS, parse_version
 from launcher.k8s.objects import quantity
 from launcher.simulation import specs
 
 FAIR_SHARING: tuple[PreemptionStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 """The preemption strategies of fair sharing that Kueue has by default, and those of a scenario with `fair`."""
 
-VERSIONS = ((0, 16), (0, 17), (0, 18), (0, 19))
-"""The versions of Kueue that are simulated."""
+VERSIONS = ", ".join(f"{major}.{minor}" for major, minor in MINOR_VERSIONS)
+"""The versions of Kueue that are simulated, as text."""
 
 CHIPS = "google.com/tpu"
 
@@ -156,15 +157,11 @@ class _Line:
                 "Kueue admits no run in a cycle of cohorts; remove the parentName of one of them.",
             )
 
-    def version(self, value: Any) -> tuple[int, int]:
-        if value is None:
-            return VERSIONS[-1]
-        parts = str(value).removeprefix("v").split(".")
-        known = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
-        for version in VERSIONS:
-            if parts[:2] == [str(number) for number in version]:
-                return version
-        raise self.fail("kueue", f'Kueue "{value}" is not simulated; the versions are {known}')
+    def version(self, value: Any) -> Version:
+        version = MINOR_VERSIONS[-1] if value is None else parse_version(str(value))
+        if version is None:
+            raise self.fail("kueue", f'Kueue "{value}" is not simulated; the versions are {VERSIONS}')
+        return version
 
     # --- runs ---
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launcher.k8s.kueue.scheduler.model import Attempt, Job, KueueSettings, Outage, Outcome, Scenario
 from launcher.k8s.kueue.scheduler.simulation import simulate
-from launcher.simulation.changes import apply_outages
-from launcher.simulation.jobs import chips_of
+from launcher.simulation.jobs import chips_of, without_flavor
 from launcher.simulation.platform import Platform
 
 LIKELY_WAIT = 0.5
@@ -169,7 +168,7 @@ def run_simulation(
 
     `check` is called again and again; what it raises ends the simulation.
     """
-    accepted, timed = apply_outages(jobs, outages, platform)
+    accepted, timed = _apply_outages(jobs, outages, platform)
     scenario = Scenario(
         platform.cluster_queues, platform.cohorts, list(accepted.values()), timed, settings or KueueSettings()
     )
@@ -179,6 +178,24 @@ def run_simulation(
         for name, job in sorted(jobs.items(), key=lambda item: (item[1].created, item[0]))
     ]
     return Simulated(platform, jobs, teams, outages, outcome, runs)
+
+
+def _apply_outages(
+    jobs: Mapping[str, Job], found: Sequence[Outage], platform: Platform
+) -> tuple[dict[str, Job], list[Outage]]:
+    """Return the jobs and outages that the engine simulates.
+
+    An outage without an end evicts the jobs of a flavor at its start, and no job accepts the flavor later: the engine
+    has only outages that end.
+    """
+    changed, timed = dict(jobs), []
+    for outage in found:
+        if math.isinf(outage.end):
+            changed = without_flavor(changed, outage.flavor, platform)
+            timed.append(replace(outage, end=outage.start))
+        else:
+            timed.append(outage)
+    return changed, timed
 
 
 def _result(job: Job, team: str, outcome: Outcome) -> RunResult:

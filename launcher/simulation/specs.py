@@ -160,6 +160,19 @@ def _field(value: Any, rule: Any, path: str) -> Iterator[Finding]:
         yield Finding(path, clause)
 
 
+class CohortCycle(LauncherError):
+    """Cohorts that are each other's parents."""
+
+
+def check_cohorts(cohorts: Iterable[Cohort]) -> None:
+    """Raise CohortCycle if the cohorts are a cycle."""
+    if cycle := cohort_cycle(cohorts):
+        raise CohortCycle(
+            f"The cohorts are a cycle: {' -> '.join(cycle)}.",
+            "Kueue admits no run in a cycle of cohorts; remove the parent of one of them.",
+        )
+
+
 def cohort_cycle(cohorts: Iterable[Cohort]) -> list[str]:
     """Return the names of cohorts that are each other's parents, beginning and ending with the same; [] without."""
     parents = {cohort.name: cohort.parent for cohort in cohorts}

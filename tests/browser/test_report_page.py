@@ -75,6 +75,9 @@ def test_one_run_and_twenty_fit(show: Show, single: Path, twenty: Path, width: i
 
 def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> None:
     seen = show(twenty, 360).drawn()
+    rows = """(() => { const plot = Bokeh.documents[0].roots().find((each) => each.y_range.type === "FactorRange");
+      return Bokeh.index.get_by_id(plot.id).frame.bbox.height / plot.y_range.factors.length; })()"""
+    assert seen.js(rows) > 26  # room for a bar and the name above it
     frame = """(() => { const plot = Bokeh.documents[0].roots().find((each) => each.y_range.type === "FactorRange");
       return Bokeh.index.get_by_id(plot.id).frame.bbox.width; })()"""
     assert seen.js(frame) > 250

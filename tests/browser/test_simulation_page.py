@@ -35,6 +35,10 @@ def test_slices_and_waiting_runs_are_drawn(
     assert all(product in found for found in inks.values())  # its run c never starts
     assert research in inks["chart-gantt-0-0"]
     assert research in inks["chart-gantt-0-1"]
+    # The same scale before and after: the heights can be compared.
+    heights = seen.js("Bokeh.documents[0].roots().map((plot) => [plot.height, plot.y_range.start, plot.y_range.end])")
+    assert heights[0] == heights[1]
+    assert heights[2] == heights[3]
     hidden = (
         "document.querySelector('.legend input').click(); Bokeh.documents[0].roots().flatMap((plot) => plot.renderers)"
     )
@@ -42,3 +46,10 @@ def test_slices_and_waiting_runs_are_drawn(
     assert visible and not any(visible)
     rows = seen.js("[...document.querySelectorAll('#figures tbody tr')].map((each) => each.innerText.split('\\t'))")
     assert ["v6e", "quota", "128 chips", "128 chips", "="] in [[cell.strip() for cell in row] for row in rows]
+    # A team is named once, next to the rows of its figures; a number is on one line.
+    names = seen.js("[...document.querySelectorAll('#figures tbody th')].map((each) => [each.innerText, each.rowSpan])")
+    assert [name for name, _ in names] == ["product", "research", "v6e", "all"]
+    assert sum(count for _, count in names) == len(rows)
+    lines = """[...document.querySelectorAll('td.number')].map((cell) => {
+      const text = document.createRange(); text.selectNodeContents(cell); return text.getClientRects().length; })"""
+    assert set(seen.js(lines)) == {1}

@@ -26,6 +26,7 @@ from tests.charts.queues_chart import render, tree
 from tests.cli.conftest import Launcher
 from tests.cli.test_report_bucket import bucket
 from tests.cli.test_terminal import on_terminal
+from tests.cluster import doctor_objects
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import queued_workload
@@ -184,6 +185,21 @@ def test_the_text_names_starts_bands_and_assumptions(world: World) -> None:
     assert "waits waits for the quota of runs." in lines
     assert any(line.startswith("too-large does not start: it requests 64") for line in lines)
     assert any(line.startswith("Note: Kueue's own configuration may not be read") for line in lines)
+
+
+def test_a_feature_gate_that_is_not_simulated_is_named(world: World) -> None:
+    gates = "featureGates: {PrioritizePreemptorWorkloads: true, FlavorFungibility: true, LendingLimit: true}\n"
+    made = [doctor_objects.kueue(), doctor_objects.config_map(doctor_objects.KUEUE_CONFIG + gates)]
+    world.plane.add_namespace("kueue-system")
+    for obj in made:
+        world.plane.api.ensure(obj)
+    try:
+        notes = " ".join(simulate(world.admin)["notes"])
+    finally:
+        for obj in made:
+            world.plane.api.delete(path_of(obj))
+    assert "Kueue's feature gate PrioritizePreemptorWorkloads is on; it is simulated as off." in notes
+    assert "FlavorFungibility" not in notes and "own configuration" not in notes
 
 
 def test_the_page_of_a_cluster_has_the_expected_starts(world: World, tmp_path: Path) -> None:

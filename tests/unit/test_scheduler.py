@@ -217,7 +217,12 @@ def test_a_workload_that_lost_its_flavor_to_another_tries_the_next() -> None:
     """Recorded with Kueue 0.19.2: after "no longer fits", the search continues after the nominated flavor."""
     queues = [
         queue("first", 0, "team"),
-        queue("second", {"a": 0, "b": 8}, "team", flavorFungibility={"whenCanBorrow": "MayStopSearch"}),
+        queue(
+            "second",
+            {"a": 0, "b": 8},
+            "team",
+            flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+        ),
         queue("owner", 8, "team"),
     ]
     jobs = [
@@ -291,6 +296,63 @@ def test_a_job_of_a_shape_that_was_set_aside_waits_too_since_0_18() -> None:
     }  # fmt: skip
     older = play([queue("q", 16)], [*jobs, job("half", "q", 8, 0, 200)], settings=KueueSettings(version=(0, 17)))
     assert starts(older) == {"running": 0, "half": 0, "waits": 10, "same": 111}
+
+
+OLDER: Any = KueueSettings(version=(0, 19, 0))
+
+
+def test_a_job_whose_preemption_did_not_help_stays_first_until_0_19_3() -> None:
+    """`low` preempts `first` for quota that `owner` reclaims before `low` gets it."""
+    queues = [queue("q", 8, "team", within="LowerPriority"), queue("owner", 8, "team", reclaim="Any")]
+    jobs = [
+        job("held", "q", 8, 0, 60, priority=1000),
+        job("first", "q", 8, 1, priority=0, frees=(10.0,)),
+        job("low", "q", 8, 10, 30, priority=50),
+        job("owner", "owner", 8, 11, 200),
+        job("high", "q", 8, 30, 30, priority=500),
+    ]
+    found = starts(play(queues, jobs))
+    assert (found["owner"], found["high"], found["low"]) == (20, 61, 92)
+    for version in ((0, 16), (0, 18, 6), (0, 19, 2)):
+        stays = starts(play(queues, jobs, settings=KueueSettings(version=version)))
+        assert (stays["owner"], stays["low"]) == (20, 60 if version < (0, 17) else 61)
+    for version in ((0, 18), (0, 18, 7), (0, 19, 3)):
+        assert starts(play(queues, jobs, settings=KueueSettings(version=version))) == found
+
+
+def test_a_job_that_lost_its_flavor_starts_again_with_the_first_until_0_19_1() -> None:
+    """`late` loses the rest of the flavor a to `own`. It fits b, and could preempt `running` on a."""
+    queues = [
+        queue("q", {"a": 8, "b": 8}, "team"),
+        queue(
+            "other",
+            {"a": 8, "b": 8},
+            "team",
+            within="LowerPriority",
+            flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+        ),
+    ]
+    jobs = [job("running", "other", 8, 0, priority=0), job("own", "q", 8, 5), job("late", "other", 8, 5, priority=5)]
+    outcome = play(queues, jobs)
+    assert (flavors(outcome, "late"), evictions(outcome)) == ([["b"]], [])
+    assert [each[1:] for each in evictions(play(queues, jobs, settings=OLDER))] == [
+        ("running", "InClusterQueue", "late")
+    ]
+
+
+def test_a_flavor_without_candidates_is_the_last_choice_since_0_19_1() -> None:
+    prefer = {
+        "preference": "PreemptionOverBorrowing",
+        "whenCanBorrow": "TryNextFlavor",
+        "whenCanPreempt": "TryNextFlavor",
+    }
+    queues = [
+        queue("q", {"a": 8, "b": 0}, "team", within="LowerPriority", flavorFungibility=prefer),
+        queue("other", {"a": 0, "b": 8}, "team"),
+    ]
+    jobs = [job("running", "other", 8, 0), job("next", "q", 8, 5)]
+    assert starts(play(queues, jobs)) == {"running": 0, "next": 5}
+    assert starts(play(queues, jobs, settings=OLDER)) == {"running": 0, "next": 101}
 
 
 def test_admission_checks_delay_the_run_and_hold_its_quota() -> None:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.cli.simulation_text import advice_text
 from launcher.config.plan import CheckFailed
+from launcher.config.values.tree import Origin, Values, set_value
 from launcher.errors import UsageError
-from launcher.simulation import from_values
-from launcher.simulation.advice import Goal, advise, as_text, read_bound
-from launcher.simulation.queue_changes import changed_platform
+from launcher.paths import charts_dir
+from launcher.releases import values as release_values
+from launcher.simulation import from_values, queue_fields
+from launcher.simulation.advice import advise
+from launcher.simulation.advice_search import read_bound
+from launcher.simulation.goals import Goal
+from launcher.simulation.platform import Platform
+from launcher.simulation.queue_changes import KEYS, Choice, QueueChanges, differences
 from tests.tools import tool
 
 QUEUES = """\
 flavors:
   v6e-4x4: {accelerator: v6e, topology: 4x4}
-cohorts: {all: {}}
+cohorts: {all: {}, other: {}}
 clusterQueues:
+  alone: {chipsAlone: true, quota: {v6e-4x4: {slices: 1}}}
   research: {chipsAlone: true, cohort: all, quota: {v6e-4x4: {slices: 2, borrowing: 0}}}
   product: {chipsAlone: true, cohort: all, quota: {v6e-4x4: {slices: 4, borrowing: 0}}}
 teams:
@@ -61,7 +70,7 @@ def test_the_best_change_moves_quota_and_shows_its_cost(files: tuple[list[str], 
     assert all(each.goal >= best.goal for each in found.found)  # type: ignore[operator]
     assert len(found.found) == 3
     assert found.tried == 20
-    text = as_text(found)
+    text = advice_text(found)
     assert text.startswith("The 95th wait of research is 7 h. The best changes (tried: 20):")
     assert "# 1: 95th wait of research 3 h\nclusterQueues:\n" in text
 
@@ -90,48 +99,237 @@ def test_if_nothing_helps_there_is_no_advice(files: tuple[list[str], Path]) -> N
     found = advise(*files, Goal.parse("lost"), ["clusterQueues.research.queueingStrategy=StrictFIFO"])
     assert found.found == []
     expected = "No change improves the work lost to restarts, which is 0.0 chip-hours (tried: 1)."
-    assert as_text(found) == expected
+    assert advice_text(found) == expected
+    found = advise(*files, Goal.parse("lost"), ["clusterQueues.research.fairWeight=1,2"])
+    assert advice_text(found).endswith("but it is assumed to be off in Kueue; use --fair-sharing.")
 
 
-@pytest.mark.parametrize(
-    ("changes", "sets"),
-    [
-        ({"clusterQueues.research.quota.v6e-4x4.slices": 5}, ["clusterQueues.research.quota.v6e-4x4.slices=5"]),
-        ({"clusterQueues.research.quota.v6e-4x4.lending": 1}, ["clusterQueues.research.quota.v6e-4x4.lending=1"]),
-        ({"clusterQueues.product.quota.v6e-4x4.borrowing": 3}, ["clusterQueues.product.quota.v6e-4x4.borrowing=3"]),
-        (
-            {"clusterQueues.product.preemption.reclaimWithinCohort": "Any"},
-            ["clusterQueues.product.preemption.reclaimWithinCohort=Any"],
-        ),
-        (
-            {"clusterQueues.product.queueingStrategy": "StrictFIFO"},
-            ["clusterQueues.product.queueingStrategy=StrictFIFO"],
-        ),
-        (
-            {"clusterQueues.product.flavorFungibility.whenCanBorrow": "TryNextFlavor"},
-            ["clusterQueues.product.flavorFungibility.whenCanBorrow=TryNextFlavor"],
-        ),
-    ],
-)
-def test_a_changed_object_is_that_of_the_chart(
-    files: tuple[list[str], Path], changes: dict[str, Any], sets: list[str]
+# Nested cohorts, a queue without a cohort, a cohort with quota of its own, hosts whose cpu follows from their slices, a
+# flavor whose object's name has a hash, and amounts that the chart writes in another form (1000 is 1k).
+MANY = """\
+flavors:
+  v6e-4x4: {accelerator: v6e, topology: 4x4}
+  v5e-2x4: {accelerator: v5e, topology: 2x4, provisioning: spot, versioned: true}
+  h100: {accelerator: h100-80gb, hosts: 2}
+  whole: {accelerator: v6e, topology: 4x4, hostCpu: "100", hostMemory: 500Gi, nodeLabels: {pool: whole}}
+  cpu: {accelerator: cpu}
+  heads: {accelerator: cpu, nodeLabels: {pool: heads}}
+cohorts:
+  org: {}
+  tpu: {parent: org, quota: {v5e-2x4: {slices: 2}}}
+  lab: {parent: org, fairWeight: 3}
+clusterQueues:
+  research:
+    cohort: tpu
+    fairWeight: 2
+    quota:
+      v6e-4x4: {slices: 4, borrowing: 4, lending: 2, order: 1}
+      v5e-2x4: {slices: 0, order: 2}
+      cpu: {cpu: "81", memory: 152Gi, cpuLending: "40"}
+    preemption: {withinClusterQueue: LowerPriority, reclaimWithinCohort: Any, borrowWithinCohort: LowerPriority,
+      maxPriorityThreshold: low}
+    flavorFungibility: {whenCanBorrow: TryNextFlavor}
+  product:
+    cohort: lab
+    quota: {h100: {slices: 5}, v6e-4x4: {slices: 4}, cpu: {cpu: "63", memory: 118Gi}}
+    preemption: {reclaimWithinCohort: LowerPriority}
+  whole:
+    cohort: lab
+    quota: {whole: {slices: 2}, heads: {cpu: "9", memory: 20Gi}}
+  alone:
+    chipsAlone: true
+    quota: {v6e-4x4: {slices: 2}}
+teams:
+  research: {clusterQueue: research}
+  alone: {clusterQueue: alone}
+"""
+
+CHANGES: list[dict[str, Any]] = [
+    {"clusterQueues.research.quota.v6e-4x4.slices": 125},
+    {"clusterQueues.research.quota.v6e-4x4.lending": 1},
+    {"clusterQueues.research.quota.v6e-4x4.borrowing": 0},
+    {"clusterQueues.research.quota.v6e-4x4.order": 5},
+    {"clusterQueues.research.quota.v5e-2x4.slices": 3},
+    {"clusterQueues.research.quota.cpu.cpu": "1000m", "clusterQueues.research.quota.cpu.cpuLending": "500m"},
+    {"clusterQueues.research.quota.cpu.memory": "2048Mi"},
+    {"clusterQueues.product.quota.h100.slices": 9},
+    {"clusterQueues.product.quota.v5e-2x4.slices": 2},
+    {"clusterQueues.whole.quota.whole.slices": 3, "clusterQueues.whole.quota.whole.borrowing": 1},
+    {"clusterQueues.alone.quota.v6e-4x4.slices": 3},
+    {"clusterQueues.alone.cohort": "lab"},
+    {"clusterQueues.alone.cohort": "org", "clusterQueues.alone.fairWeight": 0.0005},
+    {"clusterQueues.product.cohort": ""},
+    {"clusterQueues.product.cohort": "tpu"},
+    {"clusterQueues.research.fairWeight": 0.5},
+    {"clusterQueues.product.fairWeight": 1000},
+    {"clusterQueues.product.queueingStrategy": "StrictFIFO"},
+    {"clusterQueues.product.stopPolicy": "Hold"},
+    {"clusterQueues.product.preemption.withinClusterQueue": "LowerOrNewerEqualPriority"},
+    {"clusterQueues.product.preemption.reclaimWithinCohort": "Any"},
+    {"clusterQueues.product.preemption.borrowWithinCohort": "LowerPriority"},
+    {
+        "clusterQueues.research.preemption.borrowWithinCohort": "Never",
+        "clusterQueues.research.preemption.maxPriorityThreshold": "",
+    },
+    {"clusterQueues.research.preemption.maxPriorityThreshold": "high"},
+    {"clusterQueues.research.preemption.withinClusterQueue": ""},
+    {"clusterQueues.research.flavorFungibility.whenCanBorrow": ""},
+    {"clusterQueues.product.flavorFungibility.whenCanPreempt": "TryNextFlavor"},
+    {"cohorts.tpu.parent": ""},
+    {"cohorts.tpu.fairWeight": 2},
+    {"cohorts.lab.parent": "tpu", "cohorts.lab.fairWeight": 1.5},
+    {"cohorts.tpu.quota.v5e-2x4.slices": 4},
+    {"cohorts.org.quota.v6e-4x4.slices": 2},
+    {"priorities.low.value": 200},
+    {"teams.alone.clusterQueue": "product"},
+]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Values, Platform, QueueChanges]:
+    file = tmp_path_factory.mktemp("many") / "queues.yaml"
+    file.write_text(MANY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLIPWAY_HELM", str(tool("helm")))
+        user, effective = release_values.load("queues", [str(file)], [])
+        platform = from_values.platform_of(user, effective)
+    return user, platform, QueueChanges(platform, effective.tree)
+
+
+def rendered(user: Values, choice: Choice) -> Platform:
+    for path, value in choice.items():
+        user = set_value(user, path, value, Origin("--set", 1))
+    return from_values.platform_of(user, release_values.effective_of("queues", user))
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: " ".join(changes))
+def test_changed_objects_are_those_of_the_chart(
+    many: tuple[Values, Platform, QueueChanges], changes: dict[str, Any]
 ) -> None:
-    before = from_values.platform(files[0])
-    changed = changed_platform(before, {tuple(key.split(".")): value for key, value in changes.items()})
-    assert changed is not None
-    wanted = from_values.platform(files[0], sets)
-    assert [queue.spec for queue in changed.cluster_queues] == [queue.spec for queue in wanted.cluster_queues]
-    assert [queue.spec for queue in before.cluster_queues] != [queue.spec for queue in wanted.cluster_queues]
+    user, before, made = many
+    choice = {tuple(key.split(".")): value for key, value in changes.items()}
+    for path, value in choice.items():
+        made.check(path, [value])
+    after = made.changed(choice)
+    wanted = rendered(user, choice)
+    assert differences(after, wanted) == []
+    assert differences(before, wanted) != []
+    assert [queue.quotas for queue in after.cluster_queues] == [queue.quotas for queue in wanted.cluster_queues]
 
 
-def test_other_keys_are_rendered(files: tuple[list[str], Path]) -> None:
-    before = from_values.platform(files[0])
-    for key in (
-        "clusterQueues.research.cohort",
-        "clusterQueues.research.quota.v6e-4x4.order",
-        "cohorts.all.fairWeight",
+def test_each_key_that_can_be_varied_is_compared_with_the_chart() -> None:
+    compared = {tuple(key.split(".")) for changes in CHANGES for key in changes}
+    assert {(path[0], path[2]) for path in compared} == {(kind, key) for kind, keys in KEYS.items() for key in keys}
+    schema = json.loads((charts_dir() / "queues" / "values.schema.json").read_text())["properties"]
+    queue = schema["clusterQueues"]["additionalProperties"]["properties"]
+    # The other keys of a queue have no effect in a simulation.
+    assert {*queue} - {*KEYS["clusterQueues"]} == {
+        "admissionChecks",
+        "admissionFairSharing",
+        "chipsAlone",
+        "create",
+        "namespaceSelector",
+    }
+    assert {*schema["cohorts"]["additionalProperties"]["properties"]} - {*KEYS["cohorts"]} == {"create"}
+    for key in ("preemption", "flavorFungibility"):
+        assert {path[3] for path in compared if path[2] == key} == {*queue[key]["properties"]}
+
+
+def test_random_combinations_are_those_of_the_chart(many: tuple[Values, Platform, QueueChanges]) -> None:
+    user, _, made = many
+    source = random.Random(7)  # not for security
+    accepted = 0
+    for _ in range(12):
+        choice = {
+            tuple(key.split(".")): value for changes in source.sample(CHANGES, 4) for key, value in changes.items()
+        }
+        try:
+            wanted = rendered(user, choice)
+        except CheckFailed:
+            continue
+        accepted += 1
+        assert differences(made.changed(choice), wanted) == []
+    assert accepted >= 4
+
+
+def test_a_difference_from_the_chart_is_an_error(
+    files: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A bug is simulated: the search computes a quota that the chart does not render.
+    fields = queue_fields.FIELDS["clusterQueues"]
+    field, value_of = fields["quota"]
+
+    def wrong(entry: Any, tables: Any) -> Any:
+        return json.loads(json.dumps(value_of(entry, tables)).replace('"64"', '"65"'))
+
+    monkeypatch.setitem(fields, "quota", (field, wrong))
+    with pytest.raises(RuntimeError, match=r"The chart renders other objects .*: ClusterQueue research\."):
+        advise(*files, Goal.parse("wait:research"), [SLICES.format("research", "4")], grow=True)
+
+
+def test_helm_renders_the_queues_and_each_printed_change_once(
+    files: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendering = from_values.platform_of
+    calls: list[Values] = []
+
+    def counted(user: Values, effective: Values) -> Platform:
+        calls.append(user)
+        return rendering(user, effective)
+
+    monkeypatch.setattr(from_values, "platform_of", counted)
+    found = advise(
+        *files,
+        Goal.parse("wait:research"),
+        [
+            SLICES.format("research", "2,4,6"),
+            "clusterQueues.research.fairWeight=1,2",
+            "clusterQueues.research.cohort=all,other",
+            "clusterQueues.product.preemption.borrowWithinCohort=Never,LowerPriority",
+            "clusterQueues.product.preemption.reclaimWithinCohort=Any",
+        ],
+        grow=True,
+    )
+    assert found.tried == 24
+    # The other keys have no effect here, so they are not in the overlays.
+    assert [each.values for each in found.found] == [
+        {"clusterQueues": {"research": {"quota": {"v6e-4x4": {"slices": slices}}}}} for slices in (6, 4)
+    ]
+    # The queues as they are, the last value of all bounds, and each printed change.
+    assert len(calls) == 2 + len(found.found)
+
+
+def test_a_combination_that_the_chart_rejects_is_left_out(files: tuple[list[str], Path]) -> None:
+    # The best for research is that product has nothing, which the chart rejects: product cannot borrow.
+    found = advise(
+        *files, Goal.parse("wait:research"), [SLICES.format("research", "4..6"), SLICES.format("product", "0,2")]
+    )
+    assert [each.values["clusterQueues"]["product"] for each in found.found] == [{"quota": {"v6e-4x4": {"slices": 2}}}]
+    assert found.found[0].goal == pytest.approx(3 * 3600, abs=30)
+    assert found.notes[-1] == (
+        "The chart rejects a better change and 2 more, which are left out: clusterQueues.product.quota.v6e-4x4.slices "
+        "is 0 and the queue cannot borrow, so no run would ever start; set it to at least 1."
+    )
+
+
+def test_keys_that_a_simulation_cannot_vary_are_named(files: tuple[list[str], Path]) -> None:
+    for bound, sentence in (
+        ("clusterQueues.research.chipsAlone=true", "a simulation cannot vary this key."),
+        ("clusterQueues.reserch.cohort=all", 'there is no clusterQueues.reserch; did you mean "research"?'),
+        ("clusterQueues.research.quota.v6e-4x8.slices=1", 'there is no flavor "v6e-4x8"; did you mean "v6e-4x4"?'),
+        ("clusterQueues.research.cohort=al", 'there is no entry "al" in cohorts; did you mean "all"?'),
+        ("flavors.v6e-4x4.topology=4x8", "a simulation cannot vary flavors."),
     ):
-        assert changed_platform(before, {tuple(key.split(".")): 1}) is None
+        with pytest.raises(UsageError) as caught:
+            advise(*files, Goal.parse("lost"), [bound])
+        assert sentence in caught.value.message
+    # A value in the middle is checked, too.
+    with pytest.raises(CheckFailed, match="queueingStrategy"):
+        advise(*files, Goal.parse("lost"), ["clusterQueues.research.queueingStrategy=StrictFIFO,Strict,BestEffortFIFO"])
+    with pytest.raises(CheckFailed, match="cohorts is a list; it must be a map"):
+        advise(*files, Goal.parse("lost"), ["cohorts={}"])
+    with pytest.raises(CheckFailed, match=r"fairWeight is the queue's share of a cohort; it requires"):
+        advise(*files, Goal.parse("lost"), ["clusterQueues.alone.fairWeight=1,2"])
 
 
 def test_bounds_and_goals_are_checked(files: tuple[list[str], Path]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import RunStatus, State
+from launcher.cli.simulation_text import live_text
+from launcher.errors import UsageError
 from launcher.forecast import known_forecast
 from launcher.forecast import program as programs
 from launcher.forecast.cache import Cache
@@ -17,10 +19,13 @@ from launcher.forecast.request import request
 from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.simulation import durations
+from launcher.simulation.changes import Changes
 from launcher.simulation.cluster_state import ClusterState
 from launcher.simulation.durations import Source
-from launcher.simulation.live import as_text, expectations, live_runs
+from launcher.simulation.live import expectations, with_change
+from launcher.simulation.live_runs import live_runs
 from launcher.simulation.offline import Kueue
+from launcher.simulation.page import page
 from launcher.simulation.platform import Platform
 from tests.forecasts import LLAMA, plan, program
 from tests.unit.test_simulation_trace import local, platform, queue
@@ -106,9 +111,31 @@ def test_a_run_that_preempts_names_its_victim_and_the_victim_it() -> None:
     assert by_name["runs"].preempted_by == ["urgent"]
     # It ends after urgent, and starts from its beginning: no checkpoint of it is known.
     assert by_name["runs"].ends.at == pytest.approx(7200 + 7200, abs=10)
-    text = as_text(found)
+    text = live_text(found)
     assert "urgent preempts runs." in text
     assert "runs is preempted by urgent, and starts again." in text
+
+
+def test_a_run_is_added_only_under_a_new_name() -> None:
+    now = state(workload("a", 64, held="11:00:00"))
+    answer = expectations(now)
+    run = "{name: %s, queue: research, chips: 64, arrives: 0, lasts: 1h}"
+    changed = with_change(now, answer, Changes(add=[run % "b"])).changed
+    assert changed is not None
+    assert sorted(run.name for run in changed.runs) == ["a", "b"]
+    with pytest.raises(UsageError, match=r'--add 2: another run has the name "a"\.'):
+        with_change(now, answer, Changes(add=[run % "b", run % "a"]))
+
+
+def test_the_page_has_what_the_text_has(tmp_path: Path) -> None:
+    first, second = workload("first", 128, created="11:20:00"), workload("second", 128, created="11:10:00", priority=5)
+    found = expectations(state(workload("runs", 128, held="11:00:00"), first, second), assumed=7200)
+    text = page(found.comparison, "Runs", found.runs)
+    assert "<p>first waits for the quota of second.</p>" in text
+    for each in found.runs:
+        for cell in (each.run.name, each.ends.text, each.run.duration.text):
+            assert cell in live_text(found)
+            assert f">{cell}<" in text
 
 
 def test_a_check_can_end_the_simulation() -> None:
@@ -143,13 +170,13 @@ def test_a_run_that_was_evicted_returns_to_its_queue_later() -> None:
 def test_what_does_not_start() -> None:
     found = expectations(state(workload("a", 8), stop="Hold"))
     assert starts(found) == {"a": None}
-    assert "a does not start: the LocalQueue research is stopped." in as_text(found)
+    assert "a does not start: the LocalQueue research is stopped." in live_text(found)
     assert expectations(state(workload("a", 8, active=False))).runs == []
     finished = {"type": "Finished", "status": "True", "reason": "x", "message": "", "lastTransitionTime": ""}
     assert expectations(state(workload("a", 8, conditions=[finished]))).runs == []
     (other,) = expectations(state(workload("a", 8, queueName="nosuch"))).notes
     assert other == "a waits in a queue that does not exist (nosuch)."
-    assert as_text(expectations(state())) == "No run of this namespace waits or runs in a queue."
+    assert live_text(expectations(state())) == "No run of this namespace waits or runs in a queue."
 
 
 def status(**fields: Any) -> RunStatus:

@@ -85,7 +85,7 @@ def test_a_compressed_file_and_fair_sharing(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(f"{json.dumps(scenario(fair=True, kueue='v0.17.1'))}\n\n".encode()))
     (read,) = read_scenarios(path)
     assert read.scenario.settings.fair_sharing == FAIR_SHARING
-    assert read.scenario.settings.version == (0, 17)
+    assert read.scenario.settings.version == (0, 17, 1)
     # The median of the scenario, for runs whose evictions it does not have.
     assert [job.frees for job in read.scenario.jobs] == [(1.5,), (1.5,), (1.5,)]
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from launcher.cli.simulation_text import comparison_text
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.kueue.scheduler.model import Attempt, Eviction, Outage
 from launcher.simulation.changes import Changes, outages, without_teams
-from launcher.simulation.comparison import Comparison, as_text, rows
+from launcher.simulation.comparison import Comparison, rows
 from launcher.simulation.jobs import chips_of, jobs_of, team_of
 from launcher.simulation.platform import Platform, from_objects
 from launcher.simulation.simulated import Simulated, figures, lost_seconds, quantile, run_simulation
@@ -365,7 +366,7 @@ def test_each_number_has_its_difference(tmp_path: Path) -> None:
     assert found["research", "lost to restarts"].difference == pytest.approx(-10 / 60 * 128, abs=0.5)
     assert found["product", "median wait"].after is None
     assert found["product", "median wait"].difference is None
-    text = as_text(Comparison(before, after, ["Topology is not simulated."]))
+    text = comparison_text(Comparison(before, after, ["Topology is not simulated."]))
     lines = [line.split() for line in text.splitlines()]
     assert ["all", "preemptions", "1", "0", "-1"] in lines
     assert "Note: Topology is not simulated." in text

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from launcher import api, formatting
-from launcher.cli import completion, output
-from launcher.cli.options import confirm, format_option, target_options
+from launcher.cli import output
+from launcher.cli.options import confirm, files_option, format_option, format_options, target_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.config.values.files import dumps
 from launcher.errors import LauncherError
@@ -35,15 +35,7 @@ def command() -> None:
 
 
 def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    @click.option(
-        "-f",
-        "--values",
-        "files",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=completion.values_files,
-        help="A values file or the name of a preset; the last has precedence.",
-    )
+    @files_option("-f", "--values", "files", text="A values file or the name of a preset; the last has precedence.")
     @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value.")
     @functools.wraps(verb)
     def with_plan(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:
@@ -58,14 +50,7 @@ def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command(cls=ValuesCommand)
 @_options
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["text", "json", "yaml", "sh", "terraform"], case_sensitive=False),
-    default="text",
-    help="The output format (default: text). sh and terraform make no request.",
-)
+@format_options("sh", "terraform", note=". sh and terraform make no request.")
 def plan(made: Plan, form: str) -> int:
     """Show the difference between what exists and the values.
 

@@ -3,21 +3,18 @@ from __future__ import annotations
 import click
 
 from launcher import api
-from launcher.cli import colour, completion, output
-from launcher.cli.options import format_option, target_options
+from launcher.cli import colour, output
+from launcher.cli.options import files_option, format_option, target_options
 from launcher.diagnose import doctor
 from launcher.k8s.target import Target
 
 
 @click.command()
-@click.option(
+@files_option(
     "-f",
     "--values",
     "files",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=completion.values_files,
-    help="Values of launcher cluster: compare the cluster on Google Cloud with them.",
+    text="Values of launcher cluster: compare the cluster on Google Cloud with them.",
 )
 @target_options
 @format_option

@@ -1,31 +1,27 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from launcher import api
-from launcher.cli import completion, output
-from launcher.cli.options import Seconds, target_options
+from launcher.cli import output
+from launcher.cli import simulation_text as texts
+from launcher.cli.options import Seconds, files_option, format_options, target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.report import output as report_file
-from launcher.simulation import advice, comparison, live
 from launcher.simulation.changes import Changes
 from launcher.simulation.offline import Kueue
 
-_FORMS = ["text", "json", "yaml", "jsonl"]
-
 
 @click.command()
-@click.option(
+@files_option(
     "-f",
     "--file",
     "files",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=completion.values_files,
-    help="A values file of launcher install queues, or the name of a preset; may be repeated, later ones override.",
+    text="A values file of launcher install queues, or the name of a preset; may be repeated, later ones override.",
 )
 @click.option("--trace", metavar="FILE", help="The runs that arrive: a list in YAML, or CSV.")
 @click.option(
@@ -38,14 +34,7 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
     metavar="KEY=VALUE",
     help="Compare with a changed value of the queues; KEY=+4 and KEY=-4 change a number.",
 )
-@click.option(
-    "--compare",
-    "compared",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=completion.values_files,
-    help="Compare with these values over those of -f; may be repeated.",
-)
+@files_option("--compare", "compared", text="Compare with these values over those of -f; may be repeated.")
 @click.option(
     "--add", multiple=True, metavar="RUN", help='Compare with one more run: "{team: research, lasts: 2h, …}".'
 )
@@ -95,14 +84,7 @@ _FORMS = ["text", "json", "yaml", "jsonl"]
 )
 @click.option("--html", metavar="FILE", help="Also write a page with the slices and the waiting runs over time.")
 @click.option("--force", is_flag=True, help="Overwrite the file of --html even if it is not a page of Slipway.")
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(_FORMS, case_sensitive=False),
-    default="text",
-    help="The output format (default: text); jsonl only with --scenario.",
-)
+@format_options("jsonl", note="; jsonl only with --scenario.")
 @target_options
 def command(
     files: tuple[str, ...],
@@ -136,19 +118,19 @@ def command(
     that the cluster has had. Nothing is changed in a cluster.
     """
     changes = Changes(add, outages, without)
-    if html is not None:
-        report_file.check(Path(html), force=force)
+    changed = bool(sets or compared or changes)
+    kueue_config = Kueue(kueue, fair_sharing)
+    page = None if html is None else Path(html)
+    if page is not None:
+        report_file.check(page, force=force)
     if scenario is not None:
-        if files or trace or sets or compared or changes:
+        if files or trace or changed:
             raise UsageError(
                 "--scenario cannot be used with -f, --trace or changes: a scenario has its own queues and runs."
             )
-        if html is not None:
+        if page is not None:
             raise UsageError("--scenario cannot be used with --html.")
-        if form not in ("jsonl", "text"):
-            raise UsageError("--scenario prints a line of JSON for each scenario: use -o jsonl.")
-        for line in api.simulate_scenarios(scenario):
-            output.emit_exactly(output.to_json(line) + "\n")
+        _scenarios(scenario, form)
         return
     if form == "jsonl":
         raise UsageError("-o jsonl is the output of --scenario; use -o json.")
@@ -161,10 +143,10 @@ def command(
     if storages and record is None:
         raise UsageError("--runs is used with --record.")
     if record is not None:
-        if files or trace or sets or compared or changes or html:
+        if files or trace or changed or page is not None:
             raise UsageError("--record cannot be used with -f, --trace, changes or --html: it prints a trace.")
         recorded = api.record_trace(record, target=target, storages=storages, assume=assume, anonymous=anonymous)
-        output.narrate(*(f"Note: {note}" for note in recorded.notes))
+        output.narrate(*map(texts.note, recorded.notes))
         output.emit(list(recorded.rows), "yaml" if form == "text" else form, "")
         return
     if trace is None:
@@ -176,41 +158,37 @@ def command(
                 "Use the values that the queues were installed with.",
             )
         answer = api.simulate_cluster(
-            target=target,
-            assume=assume,
-            files=files,
-            sets=sets,
-            changes=changes,
-            kueue=Kueue(kueue, fair_sharing),
+            target=target, assume=assume, files=files, sets=sets, changes=changes, kueue=kueue_config
         )
-        if html is not None:
-            title = f"The runs of {answer.namespace}"
-            _write(Path(html), api.simulation_page(answer.comparison, title, expected=answer.runs))
-        output.emit(answer.as_json(), form, live.as_text(answer))
+        title = f"The runs of {answer.namespace}"
+        _write(page, lambda: api.simulation_page(answer.comparison, title, expected=answer.runs))
+        output.emit(answer.as_json(), form, texts.live_text(answer))
         return
     if assume is not None:
         raise UsageError("--assume is for the runs of a cluster; the runs of a trace have their times.")
     if not files:
         raise UsageError("No values of queues are given: use -f FILE.", "Presets: launcher presets queues")
     if advise is not None:
-        if sets or compared or changes or html is not None:
+        if changed or page is not None:
             raise UsageError("--advise cannot be used with another change or with --html; put the changes into a file.")
         if not within:
             raise UsageError(
                 "--advise needs the values that may change: --within KEY=VALUES.",
                 "For example: --within clusterQueues.research.quota.v6e-4x4.slices=2..8",
             )
-        advice_list = api.advise_queues(
-            files, trace, advise, within, grow=grow, kueue=Kueue(kueue, fair_sharing), progress=_progress
-        )
-        output.emit(advice_list.as_json(), form, advice.as_text(advice_list))
+        advice = api.advise_queues(files, trace, advise, within, grow=grow, kueue=kueue_config, progress=_progress)
+        output.emit(advice.as_json(), form, texts.advice_text(advice))
         return
-    found = api.simulate_trace(
-        files, trace, sets=sets, changed_files=compared, changes=changes, kueue=Kueue(kueue, fair_sharing)
-    )
-    if html is not None:
-        _write(Path(html), api.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
-    output.emit(found.as_json(), form, comparison.as_text(found))
+    found = api.simulate_trace(files, trace, sets=sets, changed_files=compared, changes=changes, kueue=kueue_config)
+    _write(page, lambda: api.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
+    output.emit(found.as_json(), form, texts.comparison_text(found))
+
+
+def _scenarios(file: str, form: str) -> None:
+    if form not in ("jsonl", "text"):
+        raise UsageError("--scenario prints a line of JSON for each scenario: use -o jsonl.")
+    for line in api.simulate_scenarios(file):
+        output.emit_exactly(output.to_json(line) + "\n")
 
 
 def _progress(tried: int) -> None:
@@ -218,6 +196,8 @@ def _progress(tried: int) -> None:
         output.narrate(f"{tried} changes were tried.")
 
 
-def _write(path: Path, page: str) -> None:
-    report_file.write(path, page)
-    output.narrate(f"Wrote {path}.")
+def _write(path: Path | None, page: Callable[[], str]) -> None:
+    """Write the page of --html, if it is used."""
+    if path is not None:
+        report_file.write(path, page())
+        output.narrate(f"Wrote {path}.")

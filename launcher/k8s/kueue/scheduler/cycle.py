@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from launcher.k8s.kueue.queues import FlavorResource
 from launcher.k8s.kueue.quota import QuotaNode
 from launcher.k8s.kueue.scheduler import preemption
 from launcher.k8s.kueue.scheduler.fair_preemption import FairSharing
-from launcher.k8s.kueue.scheduler.flavors import Assignment, Mode, assign, height_that_fits
+from launcher.k8s.kueue.scheduler.flavors import Assignment, FlavorAssigner, Mode, height_that_fits
 from launcher.k8s.kueue.scheduler.pending import Pending
 from launcher.k8s.kueue.scheduler.preemption import Target
+from launcher.k8s.kueue.scheduler.rules import Rules
 from launcher.k8s.kueue.scheduler.shares import Share, Shares
 from launcher.k8s.kueue.scheduler.state import Family, Usage, Workload
 
@@ -30,19 +31,19 @@ class Entry:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The scheduler of one family. `admit` and `evict` are called for each decision.
-
-    `prefers_lenders` is Kueue's rule since 0.17 with fair sharing: a workload within the quota of its queue comes
-    before one that borrows.
-    """
+    """The scheduler of one family. `admit` and `evict` are called for each decision."""
 
     family: Family
     pending: dict[str, Pending]
     sharing: FairSharing | None
-    prefers_lenders: bool
+    rules: Rules
     unavailable: Set[str]
     admit: Callable[[Workload, Assignment], None]
     evict: Callable[[Target, Workload], None]
+    _assigner: FlavorAssigner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._assigner = FlavorAssigner(self.sharing is not None, self.rules, self.unavailable, self._simulate)
 
     def cycle(self) -> bool:
         """Try the head of each queue. Returns whether anything has changed."""
@@ -69,7 +70,9 @@ class Scheduler:
             entry = workload.memo[1]
             if isinstance(entry, Entry):
                 return entry
-        found = assign(workload, self.sharing is not None, self.unavailable, self._simulate)
+        if not self.rules.keeps_progress and workload.tried_in != self.family.version:
+            workload.last_tried = ()
+        found = self._assigner.assign(workload)
         targets: Sequence[Target] = ()
         if found.needs_preemption:
             targets = self._targets(workload, frozenset(found.preempting), found.usage)
@@ -137,7 +140,7 @@ class Scheduler:
 
         def order(entry: Entry) -> tuple[object, ...]:
             share = shares[id(cohort), id(entry.workload.queue.node)]
-            borrows = self.prefers_lenders and any(
+            borrows = self.rules.nominal_first and any(
                 amount > 0 and what in share.borrowed for what, amount in entry.assignment.usage.items()
             )
             return borrows, share.order, entry.workload.order
@@ -167,7 +170,9 @@ class Scheduler:
         if not enough:
             return self._skip(pending, entry)
         preempted |= {target.workload.name: target.workload for target in entry.targets}
-        workload.last_tried = ()
+        starts_again = bool(workload.last_tried)  # the next attempt tries all flavors
+        if starts_again:
+            workload.try_next((), self.family.version)
         if not assignment.needs_preemption:
             pending.remove(workload)
             self.admit(workload, assignment)
@@ -177,27 +182,26 @@ class Scheduler:
         new = [target for target in entry.targets if not target.workload.evicted]
         for target in new:
             self.evict(target, workload)
-        return bool(new)
+        return bool(new) or starts_again
 
     def _try_later(self, pending: Pending, entry: Entry) -> bool:
         workload = entry.workload
         if entry.assignment.more_to_try:  # it stays active, and tries its other flavors in the next cycle
             pending.stops_waiting(workload)
-            workload.last_tried = tuple(entry.assignment.tried)
-            workload.memo = None
+            workload.try_next(entry.assignment.tried, self.family.version)
             return True
         if workload.last_tried:
-            workload.last_tried = ()
-            workload.memo = None
+            workload.try_next((), self.family.version)
         return pending.set_aside(workload)
 
     def _skip(self, pending: Pending, entry: Entry) -> bool:
         """Leave a workload at the head: another head took what it was nominated for. It tries its next flavor."""
-        workload, tried = entry.workload, entry.assignment.tried if entry.assignment.more_to_try else ()
+        workload = entry.workload
+        more = self.rules.keeps_progress and entry.assignment.more_to_try
+        tried = tuple(entry.assignment.tried) if more else ()
         pending.stops_waiting(workload)
-        if workload.last_tried != tuple(tried):
-            workload.last_tried = tuple(tried)
-            workload.memo = None
+        if workload.last_tried != tried:
+            workload.try_next(tried, self.family.version)
             return True
         return False
 

@@ -10,7 +10,8 @@ from enum import IntEnum
 from launcher.k8s.kueue.queues import FlavorResource
 from launcher.k8s.kueue.quota import Fit, QuotaNode
 from launcher.k8s.kueue.scheduler.model import PodSetRequest
-from launcher.k8s.kueue.scheduler.state import NEVER, Policies, Queue, Usage, Workload
+from launcher.k8s.kueue.scheduler.rules import Rules
+from launcher.k8s.kueue.scheduler.state import NEVER, Policies, Usage, Workload
 
 _ZERO = Decimal()
 
@@ -62,115 +63,123 @@ class _Choice:
     tried: int = -1
 
 
-def assign(workload: Workload, fair_sharing: bool, unavailable: Set[str], simulate: Simulate) -> Assignment:
-    """Assign a flavor to each resource of each pod set. `unavailable` are flavors without nodes."""
-    made = Assignment()
-    for index, pod_set in enumerate(workload.job.pod_sets):
-        last = workload.last_tried[index] if index < len(workload.last_tried) else {}
-        if not _assign_pod_set(made, workload, pod_set, last, fair_sharing, unavailable, simulate):
-            made.mode = Mode.NO_FIT
-            return made
-    return made
+@dataclass(frozen=True, slots=True)
+class FlavorAssigner:
+    """Assigns flavors. `unavailable` are flavors without nodes."""
 
+    fair_sharing: bool
+    rules: Rules
+    unavailable: Set[str]
+    simulate: Simulate
 
-def _assign_pod_set(
-    made: Assignment,
-    workload: Workload,
-    pod_set: PodSetRequest,
-    last: Mapping[str, int],
-    fair_sharing: bool,
-    unavailable: Set[str],
-    simulate: Simulate,
-) -> bool:
-    """Add the flavors of a pod set. Returns False if no flavor fits."""
-    queue = workload.queue
-    flavors: dict[str, str] = {}
-    tried: dict[str, int] = {}
-    for resource in sorted(pod_set.amounts):
-        if resource in flavors:
-            continue  # assigned with another resource of its group
-        group = queue.flavors_of(resource)
-        if group is None:
-            if pod_set.amounts[resource]:
+    def assign(self, workload: Workload) -> Assignment:
+        """Assign a flavor to each resource of each pod set."""
+        made = Assignment()
+        for index, pod_set in enumerate(workload.job.pod_sets):
+            last = workload.last_tried[index] if index < len(workload.last_tried) else {}
+            if not self._assign_pod_set(made, workload, pod_set, last):
+                made.mode = Mode.NO_FIT
+                return made
+        return made
+
+    def _assign_pod_set(
+        self, made: Assignment, workload: Workload, pod_set: PodSetRequest, last: Mapping[str, int]
+    ) -> bool:
+        """Add the flavors of a pod set. Returns False if no flavor fits."""
+        queue = workload.queue
+        flavors: dict[str, str] = {}
+        tried: dict[str, int] = {}
+        for resource in sorted(pod_set.amounts):
+            if resource in flavors:
+                continue  # assigned with another resource of its group
+            group = queue.flavors_of(resource)
+            if group is None:
+                if pod_set.amounts[resource]:
+                    return False
+                continue
+            covered, candidates = group
+            amounts = {name: amount for name, amount in pod_set.amounts.items() if name in covered}
+            choice = self._search(workload, pod_set, amounts, candidates, last.get(resource, -1) + 1, made.usage)
+            if choice is None:
                 return False
-            continue
-        covered, candidates = group
-        amounts = {name: amount for name, amount in pod_set.amounts.items() if name in covered}
-        first = last.get(resource, -1) + 1
-        choice = _search(workload, pod_set, amounts, candidates, first, made.usage, fair_sharing, unavailable, simulate)
-        if choice is None:
-            return False
-        for name, (mode, borrowing) in choice.modes.items():
-            flavors[name] = choice.flavor
-            tried[name] = choice.tried
-            made.borrowing = max(made.borrowing, borrowing)
-            made.mode = min(made.mode, mode)
-            if mode is not Mode.FIT:
-                made.preempting.add((choice.flavor, name))
-    made.flavors.append(flavors)
-    made.tried.append(tried)
-    for name, flavor in flavors.items():
-        what = (flavor, name)
-        made.usage[what] = made.usage.get(what, _ZERO) + pod_set.amounts[name]
-    return True
-
-
-def _search(
-    workload: Workload,
-    pod_set: PodSetRequest,
-    amounts: Mapping[str, Decimal],
-    candidates: tuple[str, ...],
-    first: int,
-    assumed: Mapping[FlavorResource, Decimal],
-    fair_sharing: bool,
-    unavailable: Set[str],
-    simulate: Simulate,
-) -> _Choice | None:
-    """Return the best flavor of a resource group. The search stops at the first that is good enough (fungibility)."""
-    queue, policies = workload.queue, workload.queue.policies
-    best: _Choice | None = None
-    attempted = -1
-    for attempted in range(first, len(candidates)):
-        flavor = candidates[attempted]
-        if flavor in unavailable or (pod_set.flavors is not None and flavor not in pod_set.flavors):
-            continue
-        choice = _Choice(flavor, Mode.FIT, 0, {})
-        for name, amount in amounts.items():
+            for name, (mode, borrowing) in choice.modes.items():
+                flavors[name] = choice.flavor
+                tried[name] = choice.tried
+                made.borrowing = max(made.borrowing, borrowing)
+                made.mode = min(made.mode, mode)
+                if mode is not Mode.FIT:
+                    made.preempting.add((choice.flavor, name))
+        made.flavors.append(flavors)
+        made.tried.append(tried)
+        for name, flavor in flavors.items():
             what = (flavor, name)
-            mode, borrowing = _fit(workload, queue, what, amount + assumed.get(what, _ZERO), fair_sharing, simulate)
-            if _better((choice.mode, choice.borrowing), (mode, borrowing), policies):
-                choice.mode, choice.borrowing = mode, borrowing
-            if choice.mode is Mode.NO_FIT:
+            made.usage[what] = made.usage.get(what, _ZERO) + pod_set.amounts[name]
+        return True
+
+    def _search(
+        self,
+        workload: Workload,
+        pod_set: PodSetRequest,
+        amounts: Mapping[str, Decimal],
+        candidates: tuple[str, ...],
+        first: int,
+        assumed: Mapping[FlavorResource, Decimal],
+    ) -> _Choice | None:
+        """Return the best flavor of a resource group.
+
+        The search stops at the first that is good enough (fungibility).
+        """
+        policies = workload.queue.policies
+        best: _Choice | None = None
+        attempted = -1
+        for attempted in range(first, len(candidates)):
+            flavor = candidates[attempted]
+            if flavor in self.unavailable or (pod_set.flavors is not None and flavor not in pod_set.flavors):
+                continue
+            choice = _Choice(flavor, Mode.FIT, 0, {})
+            for name, amount in amounts.items():
+                what = (flavor, name)
+                mode, borrowing = self._fit(workload, what, amount + assumed.get(what, _ZERO))
+                if self._better((choice.mode, choice.borrowing), (mode, borrowing), policies):
+                    choice.mode, choice.borrowing = mode, borrowing
+                if choice.mode is Mode.NO_FIT:
+                    break
+                choice.modes[name] = (mode, borrowing)
+            if not _try_next(choice, policies):
+                best = choice
                 break
-            choice.modes[name] = (mode, borrowing)
-        if not _try_next(choice, policies):
-            best = choice
-            break
-        if choice.mode is not Mode.NO_FIT and (
-            best is None or _better((choice.mode, choice.borrowing), (best.mode, best.borrowing), policies)
-        ):
-            best = choice
-    if best is not None and attempted < len(candidates) - 1:
-        best.tried = attempted
-    return best
+            if choice.mode is not Mode.NO_FIT and (
+                best is None or self._better((choice.mode, choice.borrowing), (best.mode, best.borrowing), policies)
+            ):
+                best = choice
+        if best is not None and attempted < len(candidates) - 1:
+            best.tried = attempted
+        return best
 
+    def _fit(self, workload: Workload, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
+        """Return how the queue can give an amount, and the height of the cohort that it borrows from."""
+        node, policies = workload.queue.node, workload.queue.policies
+        fit = node.fit(what, amount)
+        if fit is Fit.TOO_LARGE:
+            return Mode.NO_FIT, 0
+        if fit is Fit.NOW:
+            return Mode.FIT, height_that_fits(node, what, amount)[0]
+        while_borrowing = policies.borrow_and_preempt or (self.fair_sharing and policies.reclaim != NEVER)
+        if while_borrowing or amount <= node.total(what):
+            return self.simulate(workload, what, amount)
+        borrowing, may_reclaim = height_that_fits(node, what, amount)
+        return self.simulate(workload, what, amount) if may_reclaim else (Mode.NO_FIT, borrowing)
 
-def _fit(
-    workload: Workload, queue: Queue, what: FlavorResource, amount: Decimal, fair_sharing: bool, simulate: Simulate
-) -> tuple[Mode, int]:
-    """Return how the queue can give an amount, and the height of the cohort that it borrows from."""
-    node = queue.node
-    fit = node.fit(what, amount)
-    if fit is Fit.TOO_LARGE:
-        return Mode.NO_FIT, 0
-    if fit is Fit.NOW:
-        return Mode.FIT, height_that_fits(node, what, amount)[0]
-    policies = queue.policies
-    while_borrowing = policies.borrow_and_preempt or (fair_sharing and policies.reclaim != NEVER)
-    if while_borrowing or amount <= node.total(what):
-        return simulate(workload, what, amount)
-    borrowing, may_reclaim = height_that_fits(node, what, amount)
-    return simulate(workload, what, amount) if may_reclaim else (Mode.NO_FIT, borrowing)
+    def _better(self, one: tuple[Mode, int], other: tuple[Mode, int], policies: Policies) -> bool:
+        """Return whether one mode, with the height that it borrows from, is preferred to another."""
+        (mode, borrowing), (other_mode, other_borrowing) = one, other
+        if mode is Mode.NO_FIT or other_mode is Mode.NO_FIT:
+            return mode is not Mode.NO_FIT
+        if self.rules.no_candidates_last and (mode is Mode.NO_CANDIDATES) != (other_mode is Mode.NO_CANDIDATES):
+            return mode is not Mode.NO_CANDIDATES
+        if policies.prefers_preemption:
+            return (-borrowing, mode) > (-other_borrowing, other_mode)
+        return (mode, -borrowing) > (other_mode, -other_borrowing)
 
 
 def height_that_fits(node: QuotaNode, what: FlavorResource, amount: Decimal) -> tuple[int, bool]:
@@ -186,18 +195,6 @@ def height_that_fits(node: QuotaNode, what: FlavorResource, amount: Decimal) -> 
             return cohort.height, cohort.parent is not None
         rest -= cohort.locally_free(what)
     return node.root.height, False
-
-
-def _better(one: tuple[Mode, int], other: tuple[Mode, int], policies: Policies) -> bool:
-    """Return whether one mode, with the height that it borrows from, is preferred to another."""
-    (mode, borrowing), (other_mode, other_borrowing) = one, other
-    if mode is Mode.NO_FIT or other_mode is Mode.NO_FIT:
-        return mode is not Mode.NO_FIT
-    if (mode is Mode.NO_CANDIDATES) != (other_mode is Mode.NO_CANDIDATES):
-        return mode is not Mode.NO_CANDIDATES
-    if policies.prefers_preemption:
-        return (-borrowing, mode) > (-other_borrowing, other_mode)
-    return (mode, -borrowing) > (other_mode, -other_borrowing)
 
 
 def _try_next(choice: _Choice, policies: Policies) -> bool:

@@ -15,6 +15,9 @@ from launcher.k8s.kueue.queues import ClusterQueue, Cohort
 Flavors = tuple[Mapping[str, str], ...]
 """The flavor of each resource, for each pod set of a job in its order."""
 
+Version = tuple[int, ...]
+"""A version of Kueue: (0, 19, 2), or (0, 19) for the newest patch of 0.19."""
+
 What = Literal["created", "admitted", "evicted", "released", "finished"]
 
 
@@ -83,7 +86,7 @@ class KueueSettings:
     medians of Kueue 0.19 on a small machine.
     """
 
-    version: tuple[int, int] = (0, 19)
+    version: Version = (0, 19)
     fair_sharing: tuple[PreemptionStrategy, ...] | None = None
     cycle_seconds: float = 0.01
     decision_seconds: float = 0.07

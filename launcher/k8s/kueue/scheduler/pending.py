@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from launcher.k8s.kueue.scheduler.rules import Rules
 from launcher.k8s.kueue.scheduler.state import Workload
 
 _Shape = tuple[object, ...]
@@ -22,10 +23,9 @@ def _order(workload: Workload) -> tuple[int, float, str]:
 class Pending:
     """The waiting workloads of one queue."""
 
-    def __init__(self, *, strict: bool, by_shape: bool) -> None:
-        """`by_shape`: a workload that arrives is set aside too if others of its shape are."""
+    def __init__(self, *, strict: bool, rules: Rules) -> None:
         self._strict = strict
-        self._by_shape = by_shape
+        self._rules = rules
         self._shapes: dict[_Shape, list[Workload]] = {}
         self._aside: set[_Shape] = set()
         self._preemptor: Workload | None = None
@@ -36,7 +36,7 @@ class Pending:
 
     def add(self, workload: Workload) -> None:
         insort(self._shapes.setdefault(workload.shape, []), workload, key=_order)
-        if not self._by_shape:
+        if not self._rules.by_shape:
             self._aside.discard(workload.shape)
 
     def remove(self, workload: Workload) -> None:
@@ -45,12 +45,14 @@ class Pending:
         del waiting[bisect_left(waiting, workload.order, key=_order)]
         if not waiting:
             del self._shapes[workload.shape]
-        self.stops_waiting(workload)
+        if self._preemptor is workload:
+            self._preemptor = None
 
     def head(self) -> Workload | None:
         """Return the workload to try next. In a queue that is not strict, one that waits for preemptions is first."""
-        if self._preemptor is not None and not self._strict:
-            return self._preemptor
+        first = self._preemptor
+        if first is not None and not self._strict and first.shape not in self._aside:
+            return first
         heads = (waiting[0] for shape, waiting in self._shapes.items() if shape not in self._aside)
         return min(heads, key=_order, default=None)
 
@@ -58,8 +60,8 @@ class Pending:
         self._preemptor = workload
 
     def stops_waiting(self, workload: Workload) -> None:
-        """Note that a workload does not wait for preemptions."""
-        if self._preemptor is workload:
+        """Note that a workload does not wait for preemptions. Versions before this fix leave it first in its queue."""
+        if self._preemptor is workload and self._rules.frees_the_head:
             self._preemptor = None
 
     def set_aside(self, workload: Workload) -> bool:

@@ -18,6 +18,7 @@ from launcher.k8s.kueue.scheduler.flavors import Assignment
 from launcher.k8s.kueue.scheduler.model import Attempt, Event, Eviction, Flavors, Outcome, Scenario
 from launcher.k8s.kueue.scheduler.pending import Pending
 from launcher.k8s.kueue.scheduler.preemption import Target
+from launcher.k8s.kueue.scheduler.rules import Rules
 from launcher.k8s.kueue.scheduler.shares import Shares, weight_of
 from launcher.k8s.kueue.scheduler.state import Family, Queue, Workload
 
@@ -31,9 +32,6 @@ _ZERO = Decimal()
 _FINISHED, _RELEASED, _OUTAGE, _TRY_AGAIN, _CREATED, _CYCLE = range(6)
 
 _Key = tuple[float, int, str, int]
-_FIRST_WITH_HASHES = (0, 18)
-_FIRST_WITH_BATCHES = (0, 17)
-_FIRST_WITH_NOMINAL_RULES = (0, 17)
 
 
 def simulate(scenario: Scenario, *, until: float | None = None, check: Callable[[], None] = lambda: None) -> Outcome:
@@ -48,6 +46,7 @@ def simulate(scenario: Scenario, *, until: float | None = None, check: Callable[
 class _Simulation:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
+        self._rules = Rules.of(scenario.settings.version)
         self._now = 0.0
         self._events: list[Event] = []
         self._attempts: dict[str, list[Attempt]] = {}
@@ -83,15 +82,14 @@ class _Simulation:
             family = families.setdefault(id(node.root), Family(node.root))
             queue = family.queues[source.name] = self._queues[source.name] = Queue(source, node)
             self._families[source.name] = family
-            self._pending[source.name] = Pending(strict=queue.strict, by_shape=settings.version >= _FIRST_WITH_HASHES)
-        nominal_rules = settings.version >= _FIRST_WITH_NOMINAL_RULES
+            self._pending[source.name] = Pending(strict=queue.strict, rules=self._rules)
         for family in families.values():
             sharing = None
             if settings.fair_sharing is not None:
-                sharing = FairSharing(family, Shares(weights), settings.fair_sharing, nominal_rules)
+                sharing = FairSharing(family, Shares(weights), settings.fair_sharing, self._rules.nominal_first)
             pending = {name: self._pending[name] for name in family.queues}
             self._schedulers[id(family)] = Scheduler(
-                family, pending, sharing, nominal_rules, self._unavailable, self._admit, self._evict
+                family, pending, sharing, self._rules, self._unavailable, self._admit, self._evict
             )
 
     def _set_up_jobs(self) -> None:
@@ -246,8 +244,8 @@ class _Simulation:
     def _try_again(self, family: Family) -> None:
         if id(family) not in self._to_try:
             self._to_try.add(id(family))
-            batched = self._scenario.settings.version >= _FIRST_WITH_BATCHES
-            self._plan(self._now + (RETRY_AFTER if batched else 0.0), _TRY_AGAIN, family.root.name, family)
+            delay = RETRY_AFTER if self._rules.batched_retries else 0.0
+            self._plan(self._now + delay, _TRY_AGAIN, family.root.name, family)
 
     def _outage(self, flavor: str, *, starts: bool) -> None:
         if starts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -68,6 +68,7 @@ class Workload:
         "queue",
         "reserved",
         "shape",
+        "tried_in",
         "usage",
     )
 
@@ -88,6 +89,7 @@ class Workload:
         self.evictions = 0
         self.kept = 0.0  # seconds of its time that it need not repeat
         self.last_tried: tuple[Mapping[str, int], ...] = ()  # the flavors that it has tried, if it has more to try
+        self.tried_in = 0  # the version of the state in which it has tried them
         self.memo: tuple[int, object] | None = None  # the last nomination, and the version of the state it is for
 
     @property
@@ -98,6 +100,10 @@ class Workload:
     def order(self) -> tuple[int, float, str]:
         """Its place in its queue: by priority, then by age. Kueue's last criterion is the UID, here it is the name."""
         return queue_order(self.priority, self.created, self.job.name)
+
+    def try_next(self, tried: Sequence[Mapping[str, int]], version: int) -> None:
+        """Continue with the flavors after those that it has tried, or with the first if it has none left."""
+        self.last_tried, self.tried_in, self.memo = tuple(tried), version, None
 
     def holds(self, kinds: frozenset[FlavorResource]) -> bool:
         return not kinds.isdisjoint(self.usage)
