@@ -55,7 +55,7 @@ _PARALLEL = 8
 
 
 class TooManyWorkloads(LauncherError):
-    """The cluster has more Workloads than the caller wants to read."""
+    """The cluster has more Workloads than the limit of the caller."""
 
 
 @dataclass(frozen=True)
