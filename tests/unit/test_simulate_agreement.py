@@ -43,7 +43,7 @@ def test_the_simulation_agrees_with_recordings(
     assert found.decisions >= decisions
 
 
-@pytest.mark.parametrize(("name", "with_delays"), [("classic", 51), ("fair", 20)])
+@pytest.mark.parametrize(("name", "with_delays"), [("classic", 51), ("fair", 22)])
 def test_with_the_delays_of_the_machine_the_simulation_agrees(
     proofs: dict[str, page.Proof], name: str, with_delays: int
 ) -> None:
