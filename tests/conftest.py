@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "quick: make test runs it")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # starts before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark each test with its tier, group the tests that share a process, and sort the tests by tier."""
     if not any("::" in argument for argument in config.args):
         missing = tiers.missing(item.nodeid for item in items)
@@ -61,6 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(tier.group or item.nodeid.partition("::")[0]))
         if tiers.is_quick(item.nodeid):
             item.add_marker("quick")
+    yield
+    # Now pytest has moved tests with the same parameter of a fixture together, out of the order of the tiers. The first
+    # test of a group starts the whole group.
     items.sort(key=lambda item: tiers.start_order(item.nodeid))
 
 

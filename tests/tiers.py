@@ -19,6 +19,9 @@ from dataclasses import dataclass
 class Tier:
     """Tests of one kind. `files` is a pattern of their paths. A file belongs to the first tier that matches.
 
+    The tiers start in the order of TIERS. The two large groups come before the many small files, which then fill the
+    end of both processes.
+
     quick: `make test` runs all tests of the tier. group: the tests of one group run one after the other in one process,
     because they share fixtures that start slowly; with "", the tests of each file are a separate group.
     """
@@ -42,6 +45,15 @@ TIERS = (
         group="training",
     ),
     Tier(
+        "compiler",
+        "the TPU compiler, in the child of a forecast",
+        r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
+    ),
+    Tier("harness", "the tools of these tests", r"tests/(tools/|prose/|unit/test_(e2e_|tiers|compiled_programs))"),
+    Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
+    Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
+    # These tests also train, so they start after the containers.
+    Tier(
         "pages",
         "the commands that pages and the notebook show, run as shown",
         r"tests/(docs/test_local_pages|cluster/test_pages|test_notebook)\.py",
@@ -53,14 +65,6 @@ TIERS = (
         r"tests/(cluster/|charts/test_queues_live\.py)",
         group="cluster",
     ),
-    Tier(
-        "compiler",
-        "the TPU compiler, in the child of a forecast",
-        r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
-    ),
-    Tier("harness", "the tools of these tests", r"tests/(tools/|prose/|unit/test_(e2e_|tiers|compiled_programs))"),
-    Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
-    Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
     Tier("charts", "the charts, rendered by Helm and checked against the CRDs", r"tests/charts/", quick=True),
     Tier("unit", "functions, tables, pages, the wheel", r"tests/", quick=True),
 )
@@ -120,11 +124,9 @@ def tier_of(nodeid: str) -> Tier:
     return next(tier for tier in TIERS if re.match(tier.files, nodeid))
 
 
-def start_order(nodeid: str) -> tuple[bool, int]:
-    """Return a sort key: the slowest tiers start first. The cluster's tests, which also train, start after the
-    containers."""
-    tier = tier_of(nodeid)
-    return tier.group == "cluster", TIERS.index(tier)
+def start_order(nodeid: str) -> int:
+    """Return a sort key: the position of the test's tier in TIERS."""
+    return TIERS.index(tier_of(nodeid))
 
 
 def is_quick(nodeid: str) -> bool:

@@ -67,6 +67,9 @@ def prepare_environment() -> bool:
         # Ray binds to the machine's own address, open to its network, unless it assumes that clusters
         # are unsupported here; then it uses loopback.
         defaults["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Look for new log files twice a second. Ray does so ten times a second up to this number of files, and the
+        # training needs the processor.
+        defaults["RAY_LOG_MONITOR_MANY_FILES_THRESHOLD"] = "0"
         # Nodes of one machine are not preempted.
         defaults["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
         # Ray waits a minute for its control plane to return, but on one machine nothing restarts it.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.gcloud.stub import Request, Stub
@@ -52,11 +54,39 @@ def run(argv: list[str], variables: dict[str, str]) -> subprocess.CompletedProce
     )
 
 
+Runner = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
+
+
+@contextlib.contextmanager
+def loaded() -> Iterator[Runner]:
+    """Yield a function like `run` for many commands of the real gcloud, which is started once (loaded.py)."""
+    with tempfile.TemporaryDirectory() as folder:
+        info = ["gcloud", "info", "--format=json", "--quiet"]
+        variables = {**os.environ, "CLOUDSDK_CONFIG": folder}
+        found = json.loads(subprocess.run(info, env=variables, capture_output=True, check=True, timeout=120).stdout)
+    python, root = found["basic"]["python_location"], Path(found["installation"]["sdk_root"])
+    command = [python, "-S", Path(__file__).with_name("loaded.py"), root / "lib"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        into, out = process.stdin, process.stdout
+
+        def run_in_fork(argv: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+            into.write(json.dumps({"arguments": argv, "environment": variables}) + "\n")
+            into.flush()
+            answer = json.loads(out.readline())
+            return subprocess.CompletedProcess(["gcloud", *argv], answer["code"], "", answer["err"])
+
+        yield run_in_fork
+        into.close()
+
+
 def record(
     argv: list[str],
     program: str | Path = "gcloud",
     prepare: Callable[[Stub], object] = lambda _: None,
     project: str = "demo",
+    run: Runner = run,
 ) -> tuple[list[Request], str]:
     """The changing requests of one command alone, and its last line of errors if it was refused, or else "".
 

@@ -19,11 +19,18 @@ FILE = Path(__file__).with_name("recorded.json")
 
 def recorded() -> list[dict[str, Any]]:
     """Run each command with the real gcloud, two at a time. Returns its arguments and its changing requests."""
+    found = commands.arguments()
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(_one, commands.arguments()))
+        first, second = pool.map(_each, (found[::2], found[1::2]))
+    return sorted([*first, *second], key=lambda entry: found.index(entry["arguments"]))
 
 
-def _one(arguments: list[str]) -> dict[str, Any]:
+def _each(found: list[list[str]]) -> list[dict[str, Any]]:
+    with harness.loaded() as gcloud:
+        return [_one(arguments, gcloud) for arguments in found]
+
+
+def _one(arguments: list[str], gcloud: harness.Runner) -> dict[str, Any]:
     given = dict(each.removeprefix("--").split("=", 1) for each in arguments if each.startswith("--") and "=" in each)
 
     def prepare(stub: Stub) -> None:
@@ -34,7 +41,8 @@ def _one(arguments: list[str]) -> dict[str, Any]:
         if arguments[1] == "remove-iam-policy-binding":  # gcloud refuses to remove what is not there
             stub.policies.set("project", {"bindings": [{"role": given["role"], "members": [given["member"]]}]})
 
-    requests, refusal = harness.record([*arguments, "--quiet"], prepare=prepare, project=given.get("project", "demo"))
+    project = given.get("project", "demo")
+    requests, refusal = harness.record([*arguments, "--quiet"], prepare=prepare, project=project, run=gcloud)
     if refusal:
         raise SystemExit(f"gcloud {' '.join(arguments)}: {refusal}")
     sent = [{"method": each.method, "path": each.path, "body": each.body} for each in requests]

@@ -100,6 +100,8 @@ def main(root: Path, names: list[str]) -> None:
     from maxtext.configs import pyconfig
     from maxtext.utils import model_creation_utils
 
+    # Keep every program, however quickly it compiles: MaxText sets the folder of the cache, as in a training.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     for name in names:
         config = pyconfig.initialize(maxtext_argv(read(root / f"{name}.json")))
         model = model_creation_utils.from_config(config, rngs=nnx.Rngs(params=0, dropout=1))

@@ -82,6 +82,10 @@ class Sent:
     error: str = ""
 
 
+PAUSE = 0.1
+"""Seconds of a client between two requests. Without it, the clients take the processor time that new replicas need."""
+
+
 class Load:
     """Clients that send one request after the other, until they are stopped. Each second one streams its answers."""
 
@@ -101,6 +105,7 @@ class Load:
                 sent.error = f"{type(error).__name__}: {error}"
             sent.ended = time.monotonic()
             self.sent.append(sent)
+            self.ended.wait(PAUSE)
 
     def _streamed(self) -> str:
         parts = [part.choices[0] for part in self.client.completions.create(**MORE, stream=True)]

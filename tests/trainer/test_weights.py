@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pytest
 from mlx_lm.utils import load_model
 from safetensors.numpy import load_file, save_file
 
+from tests import compiled_programs
 from tests.hub import TOKEN, Hub, hub
 from tests.prerequisites import require
 from tests.trainer import hf_forward
@@ -42,17 +43,51 @@ def references(tmp_path_factory: pytest.TempPathFactory, lab: TrainingHarness) -
     root = tmp_path_factory.mktemp("references")
     for name in MODELS:
         write_config(root, name, lab.tokenizer)
-    subprocess.run(
-        [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
-        cwd=CHECKOUT,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    for name in MODELS:
-        result = weights("export", root / f"{name}.json", "--to", root / "exported" / name)
-        assert result.returncode == 0, result.stderr
+    with compiled_programs.kept(root):
+        subprocess.run(
+            [sys.executable, "-m", "tests.trainer.reference_models", root, *MODELS],
+            cwd=CHECKOUT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    in_one_process([["export", "--config", root / f"{name}.json", "--to", root / "exported" / name] for name in MODELS])
     return root
+
+
+@pytest.fixture(scope="module")
+def imported(references: Path) -> dict[str, dict[str, Any]]:
+    """Import the export of each model, as the checkpoint of step 0 in imported/NAME, and return the summaries."""
+    to = {name: references / "imported" / name / "0" for name in MODELS}
+    lines: list[list[str | Path]] = [
+        ["import", "--config", references / f"{name}.json", "--from", references / "exported" / name, "--to", to[name]]
+        for name in MODELS
+    ]
+    return dict(zip(MODELS, in_one_process(lines), strict=True))
+
+
+def in_one_process(commands: Sequence[Sequence[str | Path]]) -> list[dict[str, Any]]:
+    """Run several `python -m trainer.weights` one after the other in one process, and return their summaries.
+
+    The start of a process takes half a second; `weights` starts one for each command.
+    """
+    program = (
+        "import json, sys\n"
+        "from trainer.weights import __main__\n"
+        "for arguments in json.load(sys.stdin):\n"
+        "    sys.argv[1:] = arguments\n"
+        "    assert __main__.main() == 0, arguments\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps([list(map(str, arguments)) for arguments in commands]),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def weights(command: str, config: Path, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -129,15 +164,14 @@ def test_sizes_are_those_that_maxtext_calculates(references: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_export_and_its_import_have_the_same_bits(references: Path, name: str, tmp_path: Path) -> None:
+def test_an_export_and_its_import_have_the_same_bits(
+    references: Path, imported: dict[str, dict[str, Any]], name: str
+) -> None:
     config = references / f"{name}.json"
-    result = summary(weights("import", config, "--from", references / "exported" / name, "--to", tmp_path / "back"))
-    assert result["state"] == "imported"
-    # For the reader, an import is a folder like that of a step.
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "back").rename(tmp_path / "checkpoints" / "0")
+    assert imported[name]["state"] == "imported"
     original = Checkpoint(references / name / "checkpoints", read(config), STEP)
-    back = Checkpoint(tmp_path / "checkpoints", read(config), 0)
+    # For the reader, an import is a folder like that of a step.
+    back = Checkpoint(references / "imported" / name, read(config), 0)
     arrays = [array for array in tensors.arrays(model.read(read(config))) if array.elements]
     back.check(arrays)
     for array in arrays:
@@ -170,11 +204,12 @@ def test_bfloat16_halves_the_files_and_the_record_describes_them(references: Pat
 def test_transformers_loads_config_and_tokenizer(references: Path, lab: TrainingHarness) -> None:
     program = (
         "import sys, json, transformers as t\n"
-        "config = t.AutoConfig.from_pretrained(sys.argv[1])\n"
-        "tokenizer = t.AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "t.GenerationConfig.from_pretrained(sys.argv[1])\n"
-        "ids = tokenizer.encode(open(sys.argv[2], encoding='utf-8').read())\n"
-        "print(json.dumps([type(config).__name__, config.rope_parameters, ids]))"
+        "for folder in sys.argv[2:]:\n"
+        "    config = t.AutoConfig.from_pretrained(folder)\n"
+        "    tokenizer = t.AutoTokenizer.from_pretrained(folder)\n"
+        "    t.GenerationConfig.from_pretrained(folder)\n"
+        "    ids = tokenizer.encode(open(sys.argv[1], encoding='utf-8').read())\n"
+        "    print(json.dumps([type(config).__name__, config.rope_parameters, ids]))"
     )
     import sentencepiece
 
@@ -195,14 +230,14 @@ def test_transformers_loads_config_and_tokenizer(references: Path, lab: Training
             },
         ),
     }
-    for name, (kind, rope) in ropes.items():
-        run = subprocess.run(
-            [sys.executable, "-c", program, references / "exported" / name, text],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(run.stdout.splitlines()[-1])
+    run = subprocess.run(
+        [sys.executable, "-c", program, text, *(references / "exported" / name for name in ropes)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("[")]
+    for (name, (kind, rope)), found in zip(ropes.items(), printed, strict=True):
         assert found[:2] == [kind, rope], name
         assert found[2] == [1, *expected], name
 
