@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import report_runs as runs
-from tests.cli.conftest import SHORT, Launcher
+from tests.cli.conftest import LONG, SHORT, Launcher
 from tests.cli.test_simulate import QUEUES, TRACE
 from tests.cli.test_terminal import on_terminal
 from tests.tools import tool
@@ -190,8 +190,9 @@ def test_a_simulation(launcher: Launcher, shown: Callable[..., list[str]]) -> No
         "ENDS:      -",
         "FLAVOR:    -",
         "PREEMPTED: 0",
-        "it requests 144 of google.com/tpu, and",
-        "the queue research can have at most 64",
+        "REASON:    it requests 144 of",
+        "           google.com/tpu, and the queue",
+        "           research can have at most 64",
         "",
         "product",
         "  FIGURE       VALUE",
@@ -228,7 +229,7 @@ def test_a_simulation(launcher: Launcher, shown: Callable[..., list[str]]) -> No
         "b    product   32     1 h      1 h     0 s   2 h   v6e-4x4  0",
         "c    research  32     2 h      2 h     0 s   3 h   v6e-4x4  0",
         "d    research  144    2 h      -       -     -     -        0",
-        "  it requests 144 of google.com/tpu, and the queue research can have at most 64",
+        "  REASON: it requests 144 of google.com/tpu, and the queue research can have at",
     ]
     change = (*SIMULATE, "--set", "clusterQueues.research.quota.v6e-4x4.slices=+2")
     compared = shown(*change, columns=40)
@@ -244,7 +245,7 @@ def test_a_simulation(launcher: Launcher, shown: Callable[..., list[str]]) -> No
 
 def test_tables_without_titles(launcher: Launcher, shown: Callable[..., list[str]]) -> None:
     """The last cell of each row is below the others."""
-    launcher.write("run.yaml", SHORT)
+    launcher.write("run.yaml", LONG)
     assert shown("values", "-f", "run.yaml", "--origins", columns=40)[:2] == ['run.name  "demo"', "      run.yaml:1"]
     assert shown("submit", "-f", "run.yaml", "--detach", columns=40)[-8:] == [
         "  launcher attach demo",
