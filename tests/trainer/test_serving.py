@@ -27,6 +27,7 @@ from tests.trainer.runs import CHECKOUT, Run
 from tests.trainer.serving_run import VLLM, serve
 
 STEPS = (4, 16)
+CONTEXT = 256 if VLLM else 64  # tokens, of the model that is served
 """The checkpoint that is served, and the one that replaces it."""
 
 
@@ -102,7 +103,7 @@ def test_the_numbers_of_tokens(found: dict[str, Any]) -> None:
     usage = {"prompt_tokens": prompt, "completion_tokens": 24, "total_tokens": prompt + 24}
     for key in ("usage", "stream_usage"):
         assert {name: answers[key][name] for name in usage} == usage
-    assert answers["full"]["total_tokens"] == (256 if VLLM else 64)  # the context of the model
+    assert answers["full"]["total_tokens"] == CONTEXT
 
 
 def test_a_stop_text_ends_an_answer(found: dict[str, Any]) -> None:
@@ -128,7 +129,7 @@ def test_what_is_refused(found: dict[str, Any]) -> None:
         "no such role": found["refusals"]["no such role"],
         "no JSON": found["refusals"]["no JSON"],
     }
-    assert "the model accepts 63." in found["refusals"]["long prompt"]
+    assert f"the model accepts {CONTEXT - 1}." in found["refusals"]["long prompt"]
     assert found["refusals"]["no such role"].startswith("400 messages.0.")
     assert found["refusals"]["no JSON"].startswith("400 The request is not valid JSON: ")
     assert found["health"] == 200
