@@ -27,8 +27,9 @@ from tests.trainer.runs import CHECKOUT, Run
 from tests.trainer.serving_run import VLLM, serve
 
 STEPS = (4, 16)
-CONTEXT = 256 if VLLM else 64  # tokens, of the model that is served
 """The checkpoint that is served, and the one that replaces it."""
+CONTEXT = 256 if VLLM else 64
+"""The context in tokens of the model that is served."""
 
 
 @pytest.fixture(scope="module")
