@@ -93,8 +93,8 @@ def advise(
             shown.append(after)
             found.append(Advice(tree_of(proven), goal.value(after), rows(now, after)))
     weights = changes.changed({bound.path: bound.values[-1] for bound in bounds if bound.path[-1] == "fairWeight"})
-    said = [*notes(platform, weights, kueue), *search.notes()]
-    return AdviceList(goal, goal.value(now), search.tried, found, said)
+    all_notes = [*notes(platform, weights, kueue), *search.notes()]
+    return AdviceList(goal, goal.value(now), search.tried, found, all_notes)
 
 
 def _check(bounds: Sequence[Bound], chart: Chart, changes: QueueChanges) -> None:
