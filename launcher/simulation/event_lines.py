@@ -56,7 +56,7 @@ def _eviction(event: Event, why: Eviction, queues: Mapping[str, str], paths: Map
 
 
 def _paths(scenario: Scenario) -> dict[str, str]:
-    """Return the path of each ClusterQueue from its root cohort: "/root/cohort/queue"."""
+    """Return the path of each ClusterQueue from its root cohort: "/company/department/queue"."""
     parents = {cohort.name: cohort.parent for cohort in scenario.cohorts}
     found: dict[str, str] = {}
     for queue in scenario.cluster_queues:

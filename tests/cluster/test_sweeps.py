@@ -164,7 +164,11 @@ def test_one_bad_combination_creates_nothing(cli: LauncherCli, admin: Api) -> No
 def test_a_list_of_names_that_is_out_of_date_or_refused(
     cli: LauncherCli, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep finds the unused names with one list. It is right if that list misses a run, or is forbidden."""
+    """A sweep finds the unused names with one list. If that list is forbidden, each name is looked up.
+
+    If it misses a run that another client has just created, the dry run of a shape finds it before anything is created.
+    A run without a dry run of its own is found when it is created: it is left as it is, and reported.
+    """
     file = cli.values("job-set", "lr")
     monkeypatch.setattr(reader, "used_names", lambda _: set())  # as if another client created the third run afterwards
     assert cli("submit", "-f", file, "--name", "lr-3", "--detach").code == 0
