@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof simulate-proof bench site pins keys release clean
+.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof simulate-proof bench site tables pins keys release clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -97,6 +97,9 @@ bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 
 site: setup ## Build the pages as a site with search, into dist/site; OPEN=1 serves it on loopback
 	@.venv/bin/python -m tests.docs.site dist/site $(if $(OPEN),--serve)
+
+tables: setup ## Write tests/upstream/tables.json.gz from upstream's CRDs (make upstream)
+	@.venv/bin/python -m tests.upstream
 
 pins: setup ## Update the versions in docker/*.txt and of the Python tools in tests/tools/*.txt
 	@docker/pin

@@ -190,7 +190,7 @@ def _measured(command: Sequence[str]) -> tuple[float, float]:
 def fill(plane: ControlPlane) -> None:
     """Create 1,000 runs of three teams with 16 chips each, on the nodes of 625 slices. As many as fit are admitted.
 
-    Their Workloads are like those of Kueue 0.19 (../shared/recordings/quota-in-use-by-others), because Kueue itself is
+    Their Workloads are like those of Kueue 0.19 (the recording quota-in-use-by-others), because Kueue itself is
     not available here.
     """
     from launcher import api

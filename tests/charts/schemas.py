@@ -1,7 +1,7 @@
 """Check rendered objects as an API server would, without an API server.
 
-`validate` checks an object against the CRDs of every supported version of KubeRay, Kueue and JobSet (../shared/crds, or
-the folder in SLIPWAY_SHARED) and against Kubernetes' schemas of every supported minor version. Like an API server with
+`validate` checks an object against the CRDs of every supported version of KubeRay, Kueue and JobSet (tests/upstream),
+and against Kubernetes' schemas of every supported minor version. Like an API server with
 strict field validation, it rejects unknown fields, sets defaults before it evaluates CEL rules, and checks metadata and
 pod templates against ObjectMeta and PodTemplateSpec. It ignores rules about changes (oldSelf), which need an update.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import difflib
 import functools
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +18,12 @@ from typing import Any, NamedTuple
 
 import cel
 import jsonschema
-import pytest
 import yaml
 
+from tests import upstream
 from tests.charts import monitors
-from tests.prerequisites import require
 from tests.tools import openapi
 
-CHECKOUT = Path(__file__).parents[2]
 PROJECTS = {"ray.io": "KubeRay", "kueue.x-k8s.io": "Kueue", "jobset.x-k8s.io": "JobSet"}
 """The project that publishes the CRDs, by API group."""
 
@@ -74,8 +71,8 @@ def validate(obj: Any) -> list[str]:
     name = obj.get("metadata", {}).get("name") if isinstance(obj.get("metadata"), dict) else None
     reported_by: dict[str, list[str]] = {}
     if group in PROJECTS:
-        for version in sorted(crd_folders()[group]):
-            schema = _crd(group, version, kind, obj["apiVersion"].rpartition("/")[2])
+        for version in versions(group):
+            schema = _crd(group, version, kind, obj["apiVersion"].rpartition("/")[2], upstream.originals())
             sentences = (
                 [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
             )
@@ -101,41 +98,31 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [obj for obj in yaml.load_all(text, _Loader) if obj is not None]
 
 
+def unknown_fields(obj: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the fields of an object of upstream's that its CRDs lack, each with the versions that lack it."""
+    group, _, served = obj["apiVersion"].rpartition("/")
+    lacking: dict[str, list[str]] = {}
+    for version in versions(group):
+        schema = _crd(group, version, obj["kind"], served, upstream.originals())
+        assert schema is not None, f"{obj['kind']} in {version}"
+        for fault in _unknown(schema, obj, ""):
+            lacking.setdefault(fault.path, []).append(version)
+    return lacking
+
+
+def versions(group: str) -> list[str]:
+    """Return the versions of a project whose CRDs have this API group, the oldest first."""
+    return upstream.versions()[PROJECTS[group].lower()]
+
+
 def supported() -> dict[str, tuple[str, str]]:
     """Return the lowest and the highest version that objects are checked against, by project: KubeRay, Kueue …"""
     ranges = {}
     for group, project in PROJECTS.items():
-        versions = sorted(crd_folders()[group], key=lambda version: [int(part) for part in version.split(".")])
-        ranges[project] = (versions[0], versions[-1])
+        found = versions(group)
+        ranges[project] = (found[0], found[-1])
     minors = list(openapi.VERSIONS)
     return {**ranges, "Kubernetes": (minors[0], minors[-1])}
-
-
-def shared() -> Path:
-    """Return the folder ../shared, or the one in SLIPWAY_SHARED.
-
-    Without it, the test fails in CI and is skipped elsewhere.
-    """
-    named = os.environ.get("SLIPWAY_SHARED")
-    folder = Path(named).expanduser() if named else CHECKOUT.parent / "shared"
-    if (folder / "crds").is_dir():
-        return folder
-    message = f"There is no {folder}/crds, the CRDs of every supported version; SLIPWAY_SHARED may name another folder."
-    if named:
-        pytest.fail(message)
-    require(False, message)
-    raise AssertionError("unreachable")
-
-
-@functools.cache
-def crd_folders() -> dict[str, dict[str, Path]]:
-    """Return the folder of each version's CRDs, by API group and version: {"ray.io": {"1.5.2": …}}."""
-    folders: dict[str, dict[str, Path]] = {}
-    for group, project in PROJECTS.items():
-        found = sorted((shared() / "crds").glob(f"{project.lower()}-v*"))
-        assert found, f"no CRDs of {project} in {shared()}"
-        folders[group] = {folder.name.partition("-v")[2]: folder for folder in found}
-    return folders
 
 
 def pod_templates(obj: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -176,15 +163,14 @@ class _Fault(NamedTuple):
 
 
 @functools.cache
-def _crd(group: str, version: str, kind: str, served: str) -> Schema | None:
-    """Return the schema of a kind in one version of its project, with ObjectMeta included; None if it is not served."""
-    for file in sorted(crd_folders()[group][version].glob(f"{group}_*.yaml")):
-        text = file.read_text()
-        if f"\n    kind: {kind}\n" not in text:
-            continue
-        crd = yaml.load(text, yaml.CSafeLoader)
+def _crd(group: str, version: str, kind: str, served: str, originals: Path | None) -> Schema | None:
+    """Return the schema of a kind in one version of its project, with ObjectMeta included; None if it is not served.
+
+    `originals` is only a key of the cache.
+    """
+    for crd in upstream.crds(PROJECTS[group].lower(), version):
         for entry in crd["spec"]["versions"]:
-            if entry["name"] == served and entry["served"]:
+            if crd["spec"]["names"]["kind"] == kind and entry["name"] == served and entry["served"]:
                 schema: Schema = _readable(entry["schema"]["openAPIV3Schema"])
                 schema["properties"] |= _type_meta() | {"metadata": _definition(list(openapi.VERSIONS)[-1], META)}
                 return schema

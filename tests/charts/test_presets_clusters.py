@@ -16,7 +16,7 @@ from launcher.config.values.files import chart_defaults, load
 from launcher.paths import charts_dir, find_values_file, presets_dir
 from tests.charts.helm import template
 from tests.charts.parity_compare import differences
-from tests.charts.schemas import CHECKOUT, objects, pod_templates, validate
+from tests.charts.schemas import objects, pod_templates, validate
 
 PRESETS = presets_dir()
 LLAMA = PRESETS / "tutorials" / "llama3-8b-v6e-16.yaml"
@@ -91,7 +91,7 @@ def test_the_commands_above_a_tutorial_are_right(helm4: Path, file: Path) -> Non
         if arguments[0] == "install":
             chart, release, flag, values = arguments[1:]
             assert (program, flag, find_values_file(values).resolve()) == ("launcher", "-f", file)
-            (obj,) = objects(template(helm4, CHECKOUT / "charts" / chart, [file]))
+            (obj,) = objects(template(helm4, charts_dir() / chart, [file]))
             assert f"run.cluster={release}" in "".join(commands)
             assert obj["kind"] == "RayCluster"
             continue

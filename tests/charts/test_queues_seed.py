@@ -1,72 +1,17 @@
-"""Compare Kueue's objects of GKE's tutorial on multislice (../shared/seeds/003…), both variants, with the presets'."""
+"""Compare Kueue's objects of GKE's tutorial on multislice (parity_seeds.py), both variants, with the presets'."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.charts import schemas
 from tests.charts.helm import template
 from tests.charts.parity_compare import ABSENT, ANYTHING, Row, faults, under
-from tests.charts.parity_seeds import text
+from tests.charts.parity_seeds import queues
 from tests.charts.queues_chart import CHART, PRESETS, one, render, tree
-
-# In the seed's text each file of manifests is one line, so the parser needs the keys of each map to find its end. The
-# value of these fields is a map or a list, one level deeper than the field.
-INSIDE = {
-    "metadata": ["namespace", "name"],
-    "spec": ["nodeLabels", "namespaceSelector", "queueingStrategy", "resourceGroups", "preemption", "clusterQueue"],
-    "nodeLabels": ["cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"],
-    "preemption": ["reclaimWithinCohort", "withinClusterQueue"],
-    "resourceGroups": ["coveredResources", "flavors"],
-    "flavors": ["name", "resources"],
-    "resources": ["name", "nominalQuota"],
-}
-LISTS = {"resourceGroups", "flavors", "resources"}
-
-
-def manifests() -> list[dict[str, dict[str, Any]]]:
-    """Return the seed's objects of Kueue by kind: the first variant, then the one with preemption."""
-    files = re.findall(r"apiVersion: kueue\.x-k8s\.io/v1beta1 kind: ResourceFlavor .*", text("003"))
-    assert len(files) == 2
-    return [{obj["kind"]: obj for obj in map(unfold, file.strip().split(" --- "))} for file in files]
-
-
-def priority_class() -> dict[str, Any]:
-    found = re.findall(r"apiVersion: scheduling\.k8s\.io/v1 kind: PriorityClass .*\"", text("003"))
-    assert len(found) == 1
-    return unfold(found[0])
-
-
-def unfold(line: str) -> dict[str, Any]:
-    """Return the object of a manifest without line breaks."""
-    tokens = re.findall(r"\"[^\"]*\"|\[[^]]*\]|\S+", line)
-    top = ["apiVersion", "kind", "metadata", "spec", "value", "globalDefault", "description"]
-    obj, unread = parse(tokens, top)
-    assert unread == [], unread
-    return obj
-
-
-def parse(tokens: list[str], keys: list[str]) -> tuple[dict[str, Any], list[str]]:
-    obj: dict[str, Any] = {}
-    while tokens and tokens[0].removesuffix(":") in keys and tokens[0].removesuffix(":") not in obj:
-        key = tokens[0].removesuffix(":")
-        tokens = tokens[1:]
-        if key in LISTS:
-            assert tokens[0] == "-"
-            inside, tokens = parse(tokens[1:], INSIDE[key])
-            obj[key] = [inside]
-        elif key in INSIDE:
-            obj[key], tokens = parse(tokens, INSIDE[key])
-        else:
-            obj[key] = yaml.safe_load(tokens[0])
-            tokens = tokens[1:]
-    return obj, tokens
-
 
 COMMON_ROWS = [
     Row(
@@ -90,24 +35,10 @@ def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {obj["kind"]: obj for obj in objects}
 
 
-def test_the_seed_is_parsed() -> None:
-    first, second = manifests()
-    assert set(first) == set(second) == {"ResourceFlavor", "ClusterQueue", "LocalQueue"}
-    assert first["ClusterQueue"]["spec"]["resourceGroups"][0]["flavors"] == [
-        {"name": "vlp-24", "resources": [{"name": "google.com/tpu", "nominalQuota": 24}]}
-    ]
-    assert first["LocalQueue"]["metadata"] == {"namespace": "default", "name": "multislice-queue"}
-    assert second["ClusterQueue"]["spec"]["preemption"] == {
-        "reclaimWithinCohort": "Any",
-        "withinClusterQueue": "LowerPriority",
-    }
-    assert priority_class()["value"] == 100
-
-
 def test_the_preset_renders_the_seeds_three_objects(helm: Path) -> None:
     rendered = by_kind(schemas.objects(template(helm, CHART, [PRESETS / "multislice-v5e.yaml"])))
     rows = [QUOTA, *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS)]
-    assert faults(manifests()[0], rendered, rows) == []
+    assert faults(queues("first"), rendered, rows) == []
 
 
 def test_the_preset_with_preemption_renders_the_seeds_second_variant(helm: Path) -> None:
@@ -116,11 +47,11 @@ def test_the_preset_with_preemption_renders_the_seeds_second_variant(helm: Path)
         QUOTA,
         *under(["ResourceFlavor", "ClusterQueue", "LocalQueue"], COMMON_ROWS),
         COMMON_ROWS[1]._replace(path="PriorityClass.metadata.labels"),
-        Row("PriorityClass.description", priority_class()["description"], ANYTHING, "in our own words"),
+        Row("PriorityClass.description", ABSENT, ANYTHING, "our own words; the table leaves it out"),
         Row("WorkloadPriorityClass", ABSENT, ANYTHING, "the name serves for a run's queue.priority, too"),
         Row("ClusterQueue.spec.queueingStrategy", ABSENT, "BestEffortFIFO", "Kueue's default, and the first variant's"),
     ]
-    assert faults({**manifests()[1], "PriorityClass": priority_class()}, rendered, rows) == []
+    assert faults(queues("preemption"), rendered, rows) == []
 
 
 def test_preemption_can_be_set_by_options(helm4: Path) -> None:
@@ -129,7 +60,7 @@ def test_preemption_can_be_set_by_options(helm4: Path) -> None:
     options = [f"{queue}.withinClusterQueue=LowerPriority", f"{queue}.reclaimWithinCohort=Any"]
     options += ["priorities.low-priority.value=100", "priorities.low-priority.pods=true"]
     rendered = template(helm4, CHART, [PRESETS / "multislice-v5e.yaml"], *(f"--set={option}" for option in options))
-    expected = manifests()[1]["ClusterQueue"]["spec"]["preemption"]
+    expected = queues("preemption")["ClusterQueue"]["spec"]["preemption"]
     assert one(schemas.objects(rendered), "ClusterQueue", "cluster-queue")["spec"]["preemption"] == expected
 
 

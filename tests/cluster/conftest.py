@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts import schemas
 from tests.cluster.api import Api
 from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
 from tests.cluster.launching import LauncherCli, add_team, remove_cluster_queue
@@ -39,7 +38,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    schemas.shared()  # skips the tests early if ../shared is missing
     with ControlPlane.start(with_crds=True) as plane:
         yield plane
         assert not plane.processes.ended(), f"These processes ended unexpectedly:\n{plane.processes.last_lines()}"

@@ -153,7 +153,7 @@ class ControlPlane:
     def install_crds(self, **versions: str) -> None:
         """Install upstream's CRDs of kueue, jobset and kuberay, by default the newest (other: kueue="0.18.6").
 
-        Replaces installed CRDs of another version. Skips the test if ../shared is missing.
+        Replaces installed CRDs of another version.
         """
         crds.install(self.api, versions)
 

@@ -1,4 +1,4 @@
-"""Reads recordings of what the real controllers wrote (../shared/recordings/README.md), and translates them.
+"""Reads recordings of what the real controllers wrote (tests/upstream/recordings), and translates them.
 
 `Translation` converts a recorded object for this API server: it changes uids, namespaces and names, and shifts times.
 It recognizes uids and times by their format, and names only in places that can have the name of an object.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 import functools
+import gzip
 import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.charts import schemas
+from tests import upstream
 
 Object = dict[str, Any]
 
@@ -39,13 +40,13 @@ class Change(NamedTuple):
 @functools.cache
 def names() -> list[str]:
     """The names of all recordings."""
-    return sorted(file.stem for file in (schemas.shared() / "recordings").glob("*.jsonl"))
+    return sorted(file.name.removesuffix(".jsonl.gz") for file in upstream.RECORDINGS.glob("*.jsonl.gz"))
 
 
 def read(name: str) -> list[Change]:
     """The changes of a recording, in order. Raises FileNotFoundError."""
-    text = (schemas.shared() / "recordings" / f"{name}.jsonl").read_text()
-    return [Change(line["t"], line["type"], line["object"]) for line in map(json.loads, text.splitlines())]
+    lines = gzip.decompress((upstream.RECORDINGS / f"{name}.jsonl.gz").read_bytes()).splitlines()
+    return [Change(line["t"], line["type"], line["object"]) for line in map(json.loads, lines)]
 
 
 def length(changes: list[Change]) -> float:

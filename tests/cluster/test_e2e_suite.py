@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts import schemas
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import until
 from tests.e2e import leftovers
@@ -40,7 +39,6 @@ def bare(control_plane: ControlPlane) -> ControlPlane:
 @pytest.fixture(scope="module")
 def equipped() -> Iterator[ControlPlane]:
     """A separate cluster with fake controllers."""
-    schemas.shared()
     with ControlPlane.start(with_crds=True) as plane, controllers(plane):
         yield plane
 

@@ -10,14 +10,13 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.charts import schemas
+from tests import upstream
 from tests.charts.queues_chart import BASE, merged, render, tree
-from tests.cluster import crds
+from tests.cluster import crds, recordings
 from tests.cluster.api import Api, ApiError, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.tools import tool
@@ -89,8 +88,7 @@ def kueue(request: pytest.FixtureRequest, users: Users) -> Iterator[str]:
 
 
 def put(admin: Api, version: str) -> None:
-    (crd,) = crds._read(schemas.shared() / "crds" / f"kueue-v{version}" / "kueue.x-k8s.io_workloads.yaml")
-    crds._put(admin, crd)
+    crds._put(admin, upstream.crd("kueue", version, "Workload"))
 
 
 def workload(name: str, version: str) -> dict[str, Any]:
@@ -307,9 +305,7 @@ def test_members_have_the_rights_that_the_launcher_needs(users: Users) -> None:
 
 def test_a_member_can_stop_a_recorded_workload(users: Users) -> None:
     """The Workload was created by the real Kueue, with all of its fields."""
-    recording = schemas.shared() / "recordings" / "rayjob-succeeds.jsonl"
-    changes = (json.loads(line)["object"] for line in Path(recording).read_text().splitlines())
-    found = next(obj for obj in changes if obj["kind"] == "Workload")
+    found = next(change.obj for change in recordings.read("rayjob-succeeds") if change.obj["kind"] == "Workload")
     metadata = {key: found["metadata"][key] for key in ("name", "labels", "finalizers", "ownerReferences")}
     obj = users.admin.create({**found, "metadata": {**metadata, "namespace": OURS}})
     assert users.member.merge(path_of(obj), {"spec": {"active": False}})["spec"]["active"] is False

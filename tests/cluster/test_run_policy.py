@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from launcher.paths import charts_dir
-from tests.charts import schemas
+from tests import upstream
 from tests.charts.helm import template
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster import crds
@@ -316,8 +316,7 @@ GATEWAY = {
 @pytest.fixture
 def more_kinds(users: Users) -> Iterator[None]:
     """KubeRay's other kinds, and a Role for alice that a platform team may have added."""
-    folder = schemas.shared() / "crds" / f"kuberay-v{crds.DEFAULTS['kuberay']}"
-    definitions = crds._read(folder / "ray.io_raycronjobs.yaml")
+    definition = upstream.crd("kuberay", crds.DEFAULTS["kuberay"], "RayCronJob")
     meta = {"name": "more", "namespace": OURS}
     role: Object = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -334,10 +333,9 @@ def more_kinds(users: Users) -> Iterator[None]:
     }
     for obj in (role, binding):
         users.admin.create(obj)
-    for definition in definitions:
-        crds._put(users.admin, definition)
+    crds._put(users.admin, definition)
     yield
-    for obj in (binding, role, *definitions):
+    for obj in (binding, role, definition):
         users.admin.delete(path_of(obj))
 
 

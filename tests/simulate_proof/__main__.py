@@ -1,6 +1,6 @@
 """Compare the simulation with recordings: python -m tests.simulate_proof [FILE.jsonl.gz… [--id ID] [-v]].
 
-Without a file, write docs/reference/simulate-proof.md from the recordings in ../shared (make simulate-proof). With
+Without a file, write docs/reference/simulate-proof.md from the recordings in tests/upstream (make simulate-proof). With
 --search, search first for the delays that explain the recordings which differ, and write them to delays.json.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.k8s.kueue.scheduler.simulation import simulate
 from launcher.simulation.event_lines import as_line
 from launcher.simulation.scenario_file import read_scenarios
-from tests.charts import schemas
+from tests import upstream
 from tests.simulate_proof import delays, page
 from tests.simulate_proof.agreement import CLOSE, compare
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--search", type=int, default=0, metavar="N", help="simulations for each search of delays")
     options = parser.parse_args()
     if not options.files:
-        folder = schemas.shared() / "recordings" / "queues"
+        folder = upstream.RECORDINGS / "queues"
         if options.search:
             search([folder / f"{name}.jsonl.gz" for name in page.SETS], options.search)
         page.PAGE.write_text(

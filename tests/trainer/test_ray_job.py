@@ -1,7 +1,7 @@
 """The trainer as a RayJob's driver: started through Ray's Jobs API by the entrypoint that the chart renders.
 
 KubeRay itself is not available here. It uses the Ray job's status: with the chart's backoffLimit of 0, a FAILED job is
-the end of the RayJob, which keeps the job's message (../shared/recordings/rayjob-fails.jsonl).
+the end of the RayJob, which keeps the job's message (the recording rayjob-fails).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster at one moment of a recording (../shared/recordings), for code that only reads.
+"""A cluster at one moment of a recording (tests/upstream/recordings), for code that only reads.
 
 The recordings contain what the real Kueue, JobSet, KubeRay and Kubernetes wrote. They lack the flavors, the nodes and
 the priority classes, which did not change during a recording; this module creates them.

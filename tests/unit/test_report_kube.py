@@ -1,4 +1,4 @@
-"""The times when a run had its chips, from what the real Kueue, JobSet and KubeRay wrote (../shared/recordings)."""
+"""The times when a run had its chips, from what the real Kueue, JobSet and KubeRay wrote (tests/upstream)."""
 
 from __future__ import annotations
 

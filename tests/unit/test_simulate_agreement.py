@@ -1,4 +1,4 @@
-"""The simulation of Kueue's scheduler, held against what the real Kueue 0.19.2 did (../shared/recordings/queues).
+"""The simulation of Kueue's scheduler, held against what the real Kueue 0.19.2 did (tests/upstream/recordings/queues).
 
 The recordings are from a small busy machine. A run that starts 50 ms later than recorded can change everything after
 it, so that no simulation agrees with every scenario; `make simulate-proof` prints the figures. What is held here:
@@ -17,13 +17,13 @@ import pytest
 from launcher.k8s.kueue.scheduler import preemption
 from launcher.k8s.kueue.scheduler.state import Workload
 from launcher.simulation.scenario_file import read_scenarios
-from tests.charts import schemas
+from tests import upstream
 from tests.simulate_proof import delays, page
 from tests.simulate_proof.agreement import compare
 
 
 def recording(name: str) -> Path:
-    return schemas.shared() / "recordings" / "queues" / f"{name}.jsonl.gz"
+    return upstream.RECORDINGS / "queues" / f"{name}.jsonl.gz"
 
 
 @pytest.fixture(scope="module")

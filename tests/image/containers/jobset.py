@@ -2,7 +2,7 @@
 
 It is a fake because both controllers need an API server and pods of a kubelet, and these containers have neither
 (tests/cluster has the real Job controller, with simulated pods). The fields that the controllers add to the chart's
-template are from a pod that they created (../shared/recordings/three-then-one-and-two.jsonl). The manifest's
+template are from a pod that they created (the recording three-then-one-and-two). The manifest's
 podFailurePolicy and failurePolicy are applied here as upstream documents them.
 """
 

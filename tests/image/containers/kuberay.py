@@ -2,7 +2,7 @@
 
 It is a fake because the operator needs an API server and pods of a kubelet, and these containers have neither. The
 fields that it adds to the chart's templates are from pods that KubeRay 1.7.0 created
-(../shared/recordings/rayjob-succeeds.jsonl): commands, variables, init container, labels. It does only what a run
+(the recording rayjob-succeeds): commands, variables, init container, labels. It does only what a run
 needs. It submits the job when all pods are ready, retries until the dashboard answers, and replaces pods that have
 ended; it replaces the pods of a slice (numOfHosts) together, as KubeRay does since 1.5
 (https://github.com/ray-project/kuberay/issues/3902). The kubelet (pod.py) restarts containers.
