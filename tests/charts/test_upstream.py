@@ -155,7 +155,6 @@ def test_a_field_that_a_supported_version_lacks_is_reported(
     for obj in rendered(helm4, tmp_path):
         assert schemas.unknown_fields(obj) == {}
         versions = schemas.versions(obj["apiVersion"].partition("/")[0])
-        assert list(fields(obj, obj["kind"]))
         for path, parent, key in fields(obj, obj["kind"]):
             parent[f"{key}X"] = parent.pop(key)
             assert list(schemas.unknown_fields(obj).values()) == [versions], f"{path}X is not reported"
@@ -193,7 +192,7 @@ def rendered(helm: Path, folder: Path) -> Iterator[dict[str, Any]]:
     kinds = set()
     for chart, file, options in uses:
         for obj in schemas.objects(template(helm, charts_dir() / chart, [file], *options)):
-            if obj["apiVersion"].partition("/")[0] in schemas.PROJECTS and "spec" in obj and obj["kind"] not in kinds:
+            if obj["apiVersion"].partition("/")[0] in schemas.PROJECTS and obj.get("spec") and obj["kind"] not in kinds:
                 kinds.add(obj["kind"])
                 yield copy.deepcopy(obj)
     assert kinds >= {"RayJob", "JobSet", "RayCluster", "ResourceFlavor", "ClusterQueue", "LocalQueue"}
