@@ -4,7 +4,7 @@
 # packages in uv's own cache.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all test-image test-browser fuzz e2e e2e-clean lint charts docs goldens forecast-proof simulate-proof bench site tables pins keys release clean
+.PHONY: help setup quickstart test test-all test-image test-browser upstream fuzz e2e e2e-clean lint charts docs goldens forecast-proof simulate-proof bench site tables pins keys release clean
 
 UV_VERSION := 0.13.8
 # Write bytecode here once, so that later starts are fast.
@@ -57,6 +57,9 @@ test-image: setup ## Build the image and train in its containers; needs root, bu
 
 test-browser: setup ## Test the reports in Chromium
 	@$(PYTEST) -m browser
+
+upstream: setup ## Download the CRDs of Kueue, JobSet and KubeRay into the cache, for the tests to use too
+	@.venv/bin/python -m tests.upstream.download
 
 fuzz: setup ## Run the commands on N=… (10000) mutated values, objects and logs; SEED=… repeats a run, FUZZ=… selects
 	@.venv/bin/python -m tests.fuzz $(FUZZ) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))

@@ -12,7 +12,7 @@ import coverage
 import pytest
 from hypothesis import settings
 
-from tests import compiled_programs, coverage_by_package, tiers
+from tests import compiled_programs, coverage_by_package, prerequisites, tiers
 from tests.tools import tool
 from tests.trainer.runs import TrainingHarness
 
@@ -68,7 +68,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seconds of each tier over all processes, and the coverage of each package if it was measured."""
+    """Print the seconds of each tier over all processes, the coverage of each package, and the skipped tests.
+
+    Coverage is printed if it was measured.
+    """
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     phases = [report for report in reports if isinstance(report, pytest.TestReport)]
     if len({report.nodeid.partition("::")[0] for report in phases}) > 1:
@@ -84,6 +87,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         except coverage.CoverageException as error:  # an interrupted run must still print its failures
             table = [f"There is no coverage to report: {error}"]
         terminalreporter.write_line("\n".join(table))
+    if skipped := terminalreporter.stats.get("skipped"):
+        terminalreporter.section("skipped tests, and how to enable them")
+        terminalreporter.write_line("\n".join(prerequisites.skipped(skipped)))
 
 
 @pytest.fixture(scope="session", params=(os.environ.get("SLIPWAY_TEST_HELM") or "helm helm3").split())

@@ -360,7 +360,7 @@ class _FullDisk:
         probe = subprocess.run(["unshare", "-rm", "true"], check=False) if shutil.which("unshare") else None
         require(
             probe is not None and probe.returncode == 0,
-            "For a mount of its own, the test needs unshare (util-linux) and the right to create namespaces.",
+            "The test mounts a file system in a namespace. Run it on Linux with unshare (util-linux), as root.",
         )
         self._launcher = launcher
         self._before = before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -139,7 +140,7 @@ def test_a_line_can_be_edited_and_the_history_has_the_lines_before(shared: tuple
     assert terminal.until_the_end()[0] == 0
 
     # The answers in a file are only the answers, without the prompts.
-    command = f"{sys.executable} -m launcher chat slow --max-tokens 8 --temperature 0 > answers.txt"
+    command = f"{shlex.quote(sys.executable)} -m launcher chat slow --max-tokens 8 --temperature 0 > answers.txt"
     shell: Any = pexpect.spawn(
         "sh", ["-c", command], cwd=str(launcher.folder), env=launcher.env, encoding="utf-8", timeout=20
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def test_the_layers_in_their_order(launcher: Launcher, defaults: dict[str, str])
     user = f"{defaults['XDG_CONFIG_HOME']}/slipway/launcher.yaml"
     tiny = str(Path(__file__).parents[2] / "values/models/tiny.yaml")
     assert result.err == f"Defaults: {user}, ../../launcher.yaml, ../../more.yaml, {tiny}\n"
-    origins = {line.split()[0]: line.split()[-1] for line in result.out.splitlines()}
+    origins = {line.split()[0]: re.split("  +", line)[-1] for line in result.out.splitlines()}
     assert origins["team.name"] == f"{user}:1"
     assert origins["run.name"] == "../../launcher.yaml:1"
     assert origins["train.dropout_rate"] == "../../more.yaml:1"
@@ -111,8 +112,8 @@ def test_a_file_of_another_user_is_ignored(
 ) -> None:
     launcher.write("launcher.yaml", SHORT)
     # The tests may run as root, whose files every user trusts, or as a user who cannot give files away.
-    monkeypatch.setattr("launcher.config.values.defaults._TRUSTED", frozenset({12345}))
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr("launcher.config.values.defaults._TRUSTED", frozenset({os.getuid() + 1}))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     result = launcher("values", "--set", "run.name=x", env=defaults)
     assert "is ignored, because it belongs to another user." in result.err
     assert "kind" not in result.out

@@ -59,7 +59,7 @@ def mode(path: Path) -> int:
 
 
 def test_another_user_reads_nothing_of_a_run(shared: Launcher, home: Path) -> None:
-    require(os.geteuid() == 0, "To read as another user, the test needs root.")
+    require(os.geteuid() == 0, "The test reads as another user. Run it as root.")
     shared.write("run.yaml", SHORT)
     assert shared("submit", "-f", "run.yaml").code == 0
     run = shared.home / "runs" / "demo"
@@ -93,7 +93,7 @@ def test_existing_folders_are_narrowed_once(shared: Launcher, verb: str) -> None
 
 
 def test_a_folder_of_other_files_or_of_another_user_is_left_alone(shared: Launcher) -> None:
-    require(os.geteuid() == 0, "To give a folder to another user, the test needs root.")
+    require(os.geteuid() == 0, "The test gives a folder to another user. Run it as root.")
     runs = shared.home / "runs"
     runs.mkdir(parents=True, mode=0o755)
     (shared.home / "data").mkdir()

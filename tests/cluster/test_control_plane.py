@@ -168,7 +168,7 @@ def test_a_service_leads_to_a_process_of_this_machine(control_plane: ControlPlan
     address = own_address()
     require(
         not address.startswith("127."),
-        "The API server does not proxy to loopback, and this machine has no other address.",
+        "The API server does not proxy to loopback, and this machine has no other address. Connect it to a network.",
     )
     with http.server.HTTPServer((address, 0), Hello) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

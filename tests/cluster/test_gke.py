@@ -140,7 +140,7 @@ ONE_OF_THEM = pytest.mark.parametrize("cloud", ["gcloud" if harness.has_gcloud()
 @pytest.fixture(params=["stand-in", "gcloud"])
 def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cloud]:
     if request.param == "gcloud" and not harness.has_gcloud():
-        pytest.skip("gcloud is not installed")  # noqa: TID251 - the stand-in sends the same requests
+        pytest.skip(harness.NO_GCLOUD)  # noqa: TID251 - the stand-in sends the same requests
     programs = tmp_path / "bin"
     programs.mkdir()
     home = tmp_path / "home"

@@ -15,6 +15,7 @@ from tests.gcloud.stub import Request, Stub
 from tests.gcloud.world import World
 
 STANDIN = Path(__file__).with_name("standin.py")
+NO_GCLOUD = "The test runs gcloud, which its stand-in replaces in other tests. Install the Google Cloud CLI."
 APIS = (
     *("CONTAINER", "SERVICEUSAGE", "COMPUTE", "STORAGE"),
     *("ARTIFACTREGISTRY", "IAM", "CLOUDRESOURCEMANAGER"),

@@ -13,7 +13,7 @@ from tests.gcloud.stub import Stub
 from tests.gcloud.world import World
 
 # CI has no gcloud; the recordings replace it there.
-NEEDS_GCLOUD = pytest.mark.skipif(not harness.has_gcloud(), reason="gcloud is not installed")  # noqa: TID251
+NEEDS_GCLOUD = pytest.mark.skipif(not harness.has_gcloud(), reason=harness.NO_GCLOUD)  # noqa: TID251
 RECORDED: list[dict[str, Any]] = json.loads(record.FILE.read_text(encoding="utf-8"))
 BODIES = {" ".join(entry["arguments"]): [request["body"] for request in entry["requests"]] for entry in RECORDED}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import CHECKOUT, PATIENCE, lines
+
+PYTHON = shlex.quote(sys.executable)
 
 
 class Job:
@@ -26,13 +29,13 @@ class Job:
         (head,) = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
         head_environment = {each["name"]: each["value"] for each in head["env"]}
         assert "/etc/slipway/run.json" in entrypoint
-        command = entrypoint.replace("/etc/slipway/run.json", str(config)).replace("python ", f"{sys.executable} ", 1)
+        command = entrypoint.replace("/etc/slipway/run.json", str(config)).replace("python ", f"{PYTHON} ", 1)
         self.cluster, self.name = cluster, name
         # The head's own process is the first of its container.
         pod_log = head_environment["SLIPWAY_POD_LOG"].replace("/proc/1/", f"/proc/{cluster.head.pid}/")
         self._pod_log_before = len(cluster.pod_log())
         body = {
-            "entrypoint": f"cd {CHECKOUT} && export SLIPWAY_POD_LOG={pod_log} && exec {command}",
+            "entrypoint": f"cd {shlex.quote(str(CHECKOUT))} && export SLIPWAY_POD_LOG={pod_log} && exec {command}",
             "submission_id": name,
         }
         deadline = time.monotonic() + PATIENCE

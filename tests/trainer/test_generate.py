@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -26,6 +27,8 @@ from trainer.inference.generation import Generation, Options
 from trainer.inference.model import Model, load
 from trainer.inference.text import StopTexts, TextStream
 from trainer.serving import openai_api
+
+PYTHON = shlex.quote(sys.executable)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +222,7 @@ def test_the_text_is_on_stdout_while_it_is_generated(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_enough_is_not_an_error(folder: Path) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"printf def | {sys.executable} -m trainer.generate --model {folder} --max-tokens 50 | head -c 1"],
+        ["sh", "-c", f"printf def | {PYTHON} -m trainer.generate --model {folder} --max-tokens 50 | head -c 1"],
         capture_output=True,
         check=True,
     )
@@ -229,7 +232,7 @@ def test_a_reader_that_has_enough_is_not_an_error(folder: Path) -> None:
 
 def test_a_full_disk_is_one_sentence(folder: Path) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"printf def | {sys.executable} -m trainer.generate --model {folder} > /dev/full"],
+        ["sh", "-c", f"printf def | {PYTHON} -m trainer.generate --model {folder} > /dev/full"],
         capture_output=True,
         check=False,
     )

@@ -44,7 +44,7 @@ class Disk:
 def disk(tmp_path: Path) -> Iterator[Disk]:
     disk = Disk(tmp_path / "disk")
     disk.path.mkdir()
-    require(os.getuid() == 0 and shutil.which("mount"), "To mount a file system, the test needs root and mount.")
+    require(os.getuid() == 0 and shutil.which("mount"), "The test mounts a file system. Run it as root on Linux.")
     disk.mount("size=8m")
     yield disk
     subprocess.run(["umount", "-l", disk.path], check=False, capture_output=True)

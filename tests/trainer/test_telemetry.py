@@ -20,7 +20,6 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.prerequisites import require
 from tests.tools import tool
 from tests.trainer.runs import CHECKOUT
 from tests.trainer.scrape import LABELS as NAMES
@@ -355,12 +354,6 @@ def test_diagnostics_of_google_cloud_require_their_package(tmp_path: Path) -> No
 # --- Weights & Biases -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def wandb() -> None:
-    """Weights & Biases' own client."""
-    require(find_spec("wandb"), "The test needs the Python package wandb: pip install wandb.")
-
-
 ATTEMPT = """
 import json, os, sys, time
 from pathlib import Path
@@ -427,7 +420,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.usefixtures("wandb")
 def test_an_offline_run_is_complete_after_a_kill_and_has_each_step_once(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="offline")
     attempt(config, [], [evaluation(0, 11.0), *map(line, range(6))], "killed")
@@ -445,7 +437,6 @@ def test_an_offline_run_is_complete_after_a_kill_and_has_each_step_once(tmp_path
     assert (run.run_id, run.project, run.display_name) == (number, "demo", "llama")
 
 
-@pytest.mark.usefixtures("wandb")
 def test_a_server_that_does_not_respond_does_not_delay_a_stopped_process(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
     with socket.socket() as silent:  # it accepts connections, but never responds
@@ -458,7 +449,6 @@ def test_a_server_that_does_not_respond_does_not_delay_a_stopped_process(tmp_pat
     assert "Traceback" not in error
 
 
-@pytest.mark.usefixtures("wandb")
 def test_without_a_server_training_continues(tmp_path: Path) -> None:
     config = run_config(tmp_path, project="demo", mode="online")
     with socket.socket() as probe:

@@ -497,7 +497,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 1 MB."""
     path = tmp_path / "disk"
     path.mkdir()
-    require(os.getuid() == 0 and shutil.which("mount"), "To mount a file system, the test needs root and mount.")
+    require(os.getuid() == 0 and shutil.which("mount"), "The test mounts a file system. Run it as root on Linux.")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], check=True)
     yield path
     subprocess.run(["umount", "-l", path], check=False, capture_output=True)

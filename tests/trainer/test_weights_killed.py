@@ -30,8 +30,8 @@ KILLS = 3
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the folder of a run with one checkpoint."""
     root = tmp_path_factory.mktemp("killed")
-    require(shutil.disk_usage(root).free > 8 * BYTES, "The files of the test need 2 GB of disk.")
-    require(sys.platform == "linux", "The conversion ends with a killed launcher on Linux only.")
+    require(shutil.disk_usage(root).free > 8 * BYTES, "The test needs 2 GB of disk. Set TMPDIR to a disk with that.")
+    require(sys.platform == "linux", "The conversion ends with a killed launcher on Linux only. Run the test there.")
     config, _ = large_checkpoint.write(root, 1, **SIZES)
     folder = root / "large"
     config.rename(folder / "run.json")

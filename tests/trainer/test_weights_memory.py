@@ -17,8 +17,8 @@ PROGRAM = 450_000_000
 
 
 def test_an_export_and_an_import_need_at_most_twice_the_largest_array(tmp_path: Path) -> None:
-    require(shutil.disk_usage(tmp_path).free > 6 * GIGABYTE, "The files of the test need 4 GB of disk.")
-    require(Path("/proc/self/status").is_file(), "The memory of a process is read from Linux.")
+    require(shutil.disk_usage(tmp_path).free > 6 * GIGABYTE, "The test writes 4 GB. Set TMPDIR to a disk with 6 GB.")
+    require(Path("/proc/self/status").is_file(), "The test reads the memory of a process from /proc. Run it on Linux.")
     config, largest = large_checkpoint.write(tmp_path, LAYERS, **SIZES)
     allowed = 2 * largest + PROGRAM
     _, peak = large_checkpoint.measure("export", "--config", config, "--to", tmp_path / "exported")

@@ -19,7 +19,10 @@ def test_the_kubeconfig_tests_pass_with_the_release(release: str, tmp_path: Path
     package = f"kubernetes=={release}"
     command = [str(UV), "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), package]
     installed = subprocess.run(command, capture_output=True, text=True)
-    require(installed.returncode == 0, f"{package} cannot be installed: {installed.stderr.strip()}")
+    require(
+        installed.returncode == 0,
+        f"{package} cannot be installed. Connect to a package index: {installed.stderr.strip()}",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_kubeconfig.py"],
         cwd=Path(__file__).parents[2],

@@ -228,14 +228,14 @@ def test_the_api_server_gets_only_known_headers(dashboard: DashboardServer) -> N
 
 
 def test_another_user_of_this_machine_is_refused_even_with_the_token(dashboard: DashboardServer) -> None:
-    require(os.getuid() == 0, "To send a request as another user, the test needs root.")
+    require(os.getuid() == 0, "The test sends a request as another user. Run it as root.")
     assert attack(dashboard, "cat <&3") == ""
     assert ApiServer.requests == []
 
 
 def test_another_user_who_closes_the_socket_is_refused_even_with_the_token(listening: DashboardServer) -> None:
     """The kernel reports the uid 0 for a closed socket. The attacker delays the check by many connections."""
-    require(os.getuid() == 0, "To send a request as another user, the test needs root.")
+    require(os.getuid() == 0, "The test sends a request as another user. Run it as root.")
     attack(listening, "")
     deadline = time.monotonic() + 30
     while (rows := clients(listening.port)) == [] or rows[0][1] != 0:

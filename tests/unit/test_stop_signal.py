@@ -27,7 +27,7 @@ time.sleep(60)
 
 
 def test_a_containers_first_process_ends_while_it_starts() -> None:
-    require(os.geteuid() == 0, "To create a process namespace, the test needs root.")
+    require(os.geteuid() == 0, "The test creates a process namespace. Run it as root.")
     argv = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", FIRST_PROCESS]
     with subprocess.Popen(argv, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as outer:
         try:

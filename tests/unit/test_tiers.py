@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,33 @@ def test_a_prerequisite_that_is_missing_skips_a_test_and_fails_it_in_ci(monkeypa
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match=r"This needs root\."):
         require(False, "This needs root.")
+
+
+def test_skipped_tests_are_listed_with_their_reasons(tmp_path: Path) -> None:
+    tests = ["tests/cli/test_completion.py::test_in_fish", "tests/cli/test_completion.py::test_in_a_real_shell[zsh]"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *tests],
+        cwd=CHECKOUT,
+        env={name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    title, *lines = done.stdout[done.stdout.index("skipped tests, and") :].splitlines()
+    assert title.strip(" =") == "skipped tests, and how to enable them"
+    assert lines[:-1] == [
+        "     1  The test starts fish. Install it.",
+        "        tests/cli/test_completion.py",
+        "     1  The test starts zsh. Install it.",
+        "        tests/cli/test_completion.py",
+    ]
+
+
+def test_a_test_that_make_test_runs_may_not_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for nodeid in ("tests/unit/test_plan.py::test_x", "tests/unit/test_plan.py::test_x[a b]@tests/unit/test_plan.py"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", f"{nodeid} (call)")
+        with pytest.raises(pytest.fail.Exception, match=r"add this test to SLOW in tests/tiers\.py"):
+            require(True, "Nothing is missing.")
 
 
 @pytest.mark.parametrize(
