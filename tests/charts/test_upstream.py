@@ -16,7 +16,7 @@ from tests import upstream
 from tests.charts import schemas
 from tests.charts.helm import template
 from tests.charts.test_schemas import BROKEN, good, set_field
-from tests.upstream import tables
+from tests.upstream import download, tables
 from tests.upstream.__main__ import main as write_tables
 
 WIDGETS = """
@@ -196,6 +196,25 @@ def rendered(helm: Path, folder: Path) -> Iterator[dict[str, Any]]:
                 kinds.add(obj["kind"])
                 yield copy.deepcopy(obj)
     assert kinds >= {"RayJob", "JobSet", "RayCluster", "ResourceFlavor", "ClusterQueue", "LocalQueue"}
+
+
+def test_the_files_to_download_are_those_of_the_tables() -> None:
+    assert download.versions() == upstream.versions()
+    for project, versions in upstream.versions().items():
+        for version in versions:
+            names = [crd["metadata"]["name"].partition(".") for crd in upstream.table(project, version)]
+            assert download.files(project, version) == sorted(f"{group}_{plural}.yaml" for plural, _, group in names)
+
+
+def test_original_files_that_make_upstream_downloaded_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIPWAY_CRDS", raising=False)
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
+    monkeypatch.setattr(upstream, "CHECKOUT", tmp_path / "a" / "checkout")
+    assert upstream.originals() is None
+    folder = download.folder() / "jobset-v0.12.0"
+    folder.mkdir(parents=True)
+    (folder / "widgets.yaml").write_text(WIDGETS)
+    assert upstream.originals() == download.folder()
 
 
 def test_the_folder_of_original_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
