@@ -48,7 +48,7 @@ def test_the_layers_in_their_order(launcher: Launcher, defaults: dict[str, str])
     assert origins["train.dropout_rate"] == "../../more.yaml:1"
     assert origins["train.base_emb_dim"].startswith(f"{tiny}:")
     assert origins["train.steps"] == "../../mine.yaml:1"
-    assert origins["run.maxRestarts"] == "1"
+    assert origins["run.maxRestarts"] == "--set 1"
     (problem,) = below("check", "--set", "train.stepz=1", "-o", "json", env=defaults).json[:1]
     assert (problem["file"], problem["line"]) == ("--set", 1)
 
