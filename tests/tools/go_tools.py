@@ -65,6 +65,8 @@ TOOLS = {
     # The tag leaves out service discovery in clouds. The build then takes two minutes.
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     "vale": GoTool("github.com/vale-cli/vale/v3/cmd/vale", cgo=True),  # its parsers of code are written in C
+    "actionlint": GoTool("github.com/rhysd/actionlint/cmd/actionlint"),
+    "kind": GoTool("sigs.k8s.io/kind"),
     "registry": GoTool("github.com/google/go-containerregistry/cmd/registry"),
     # The clients of every cloud make these two large: each build takes several minutes.
     "cosign": GoTool("github.com/sigstore/cosign/v3/cmd/cosign"),
@@ -72,7 +74,7 @@ TOOLS = {
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
-SLOW_TIERS = ("kube-score", "pod-security", "prometheus", "vale")
+SLOW_TIERS = ("kind", "kube-score", "pod-security", "prometheus", "vale")
 
 # Tools that only `make release` uses.
 RELEASE = ("cosign", "syft")
