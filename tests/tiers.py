@@ -49,7 +49,11 @@ TIERS = (
         "the TPU compiler, in the child of a forecast",
         r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
     ),
-    Tier("harness", "the tools of these tests", r"tests/(tools/|prose/|unit/test_(e2e_|tiers|compiled_programs))"),
+    Tier(
+        "harness",
+        "the tools of these tests",
+        r"tests/(tools/|prose/|workflows/test_machine|unit/test_(e2e_|tiers|compiled_programs))",
+    ),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
     Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
     # These tests also train, so they start after the containers.
