@@ -64,8 +64,8 @@ class Runner:
         event = world.event
         self.github: dict[str, Value] = {
             "event_name": "push",
-            # Keys of other events are null.
-            "event": {"before": f"{event.commit}~1", "pull_request": None},
+            # The first push of a branch, so that the commit counts as a change of code. Keys of other events are null.
+            "event": {"before": "0" * 40, "pull_request": None},
             "ref": event.ref,
             "ref_name": event.ref_name,
             "repository_owner": machine.variables["GITHUB_REPOSITORY_OWNER"],
