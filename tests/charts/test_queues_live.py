@@ -182,6 +182,53 @@ def test_a_namespace_of_another_owner_is_not_managed(
     assert ("Namespace", "product") in names(objects)
 
 
+def local_queue(release: str) -> Tree:
+    """A LocalQueue of the team nlp in the namespace research."""
+    annotations = {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "platform"}
+    labels = {"slipway.dev/team": "nlp"}
+    metadata = {"name": "nlp", "namespace": "research", "annotations": annotations, "labels": labels}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata, "spec": {}}
+
+
+OTHER_TEAM = "teams.research.namespace: the namespace research {}; choose another namespace."
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "queues", "refused"),
+    [
+        (
+            "",
+            {},
+            ["other"],
+            OTHER_TEAM.format("belongs to the team nlp of the release other in the namespace platform"),
+        ),
+        (
+            "other",
+            {"slipway.dev/team": "nlp"},
+            [],
+            OTHER_TEAM.format("has the label slipway.dev/team=nlp, so it belongs to another team")
+            + " If there is no such team any more, remove the label: kubectl label namespace research "
+            + "slipway.dev/team-",
+        ),
+        ("other", {"slipway.dev/team": "research"}, [], ""),  # a team that moves to another release
+        ("x", {"slipway.dev/team": "nlp"}, ["x"], ""),  # a team of this release that gets a new name
+    ],
+    ids=["a queue of another release", "a label", "the same team", "a renamed team"],
+)
+def test_a_namespace_of_another_team_is_refused(
+    helm4: Path, tmp_path: Path, owner: str, labels: dict[str, str], queues: list[str], refused: str
+) -> None:
+    existing = namespace("research", owner)
+    existing["metadata"].setdefault("labels", {}).update(labels)
+    with cluster([existing, *map(local_queue, queues)], tmp_path) as kubeconfig:
+        try:
+            install(helm4, BASE, tmp_path, kubeconfig)
+            found = []
+        except HelmError as error:
+            found = sentences_of(error)
+    assert found == [refused] * bool(refused)
+
+
 @pytest.mark.parametrize(
     ("owner", "labels", "noted"),
     [("", {}, True), ("", {"pod-security.kubernetes.io/enforce": "restricted"}, False), ("x", {}, False)],

@@ -314,6 +314,11 @@ def test_objects_of_another_owner(cli: ReleaseCli) -> None:
     cli.api.delete(f"{KUEUE}/resourceflavors/{cli.name}-cpu")
     assert cli.install("-f", file).code == 0
     done = cli("install", "queues", "second", "-f", file)
+    assert (
+        f"Error: {file}:7: teams.{cli.name}.namespace: the namespace {cli.name} belongs to the team {cli.name} of the "
+        f"release queues in the namespace {cli.name}; choose another namespace.\n"
+    ) in done.err
+    done = cli("install", "queues", "second", "-f", file, "--set", f"teams.{cli.name}=null")
     assert "already exists in the context admin and belongs to the release queues; nothing was changed." in done.err
     assert len(cli.revisions()) == 1
 

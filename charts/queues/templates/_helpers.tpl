@@ -90,8 +90,12 @@ namespace in the cluster, if any.
   {{- $release := .root.Release -}}
   {{- $name := .team.namespace -}}
   {{- if and .team.createNamespace (not (regexMatch "^(default|kube-.*)$" $name)) (ne $name $release.Namespace) -}}
-    {{- $owner := dig "metadata" "annotations" dict (.live | default dict) -}}
-    {{- $ours := and (eq (get $owner "meta.helm.sh/release-name") $release.Name) (eq (get $owner "meta.helm.sh/release-namespace") $release.Namespace) -}}
-    {{- if or (not .live) $ours }}true{{ end -}}
+    {{- if or (not .live) (include "queues.ours" (dict "release" $release "live" .live)) }}true{{ end -}}
   {{- end -}}
+{{- end -}}
+
+{{- /* queues.ours: "true" if Helm created the object `live` of the cluster for this `release`. */ -}}
+{{- define "queues.ours" -}}
+  {{- $owner := dig "metadata" "annotations" dict .live -}}
+  {{- if and (eq (get $owner "meta.helm.sh/release-name") .release.Name) (eq (get $owner "meta.helm.sh/release-namespace") .release.Namespace) }}true{{ end -}}
 {{- end -}}
