@@ -20,6 +20,7 @@ Tree = dict[str, Any]
 KINDS = {
     "v1": [
         ("Namespace", "namespaces", False),
+        ("Pod", "pods", True),
         ("ResourceQuota", "resourcequotas", True),
         ("Secret", "secrets", True),
         ("ServiceAccount", "serviceaccounts", True),
@@ -44,6 +45,7 @@ KINDS = {
         ("ProvisioningRequestConfig", "provisioningrequestconfigs", False),
         ("ResourceFlavor", "resourceflavors", False),
         ("Topology", "topologies", False),
+        ("Workload", "workloads", True),
         ("WorkloadPriorityClass", "workloadpriorityclasses", False),
     ],
 }

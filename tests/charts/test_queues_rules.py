@@ -749,7 +749,7 @@ SCHEMA = [
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
     ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
-    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want string"),
+    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want null or string"),
     ("teams: {product: {resourceQuota: {pods: 5}}}", "at '/teams/product/resourceQuota/pods': got number, want"),
     ("network: {metadataServer: 'yes'}", "at '/network/metadataServer': got string, want boolean"),
     ("visibility: {runs: false}", "at '/visibility': additional properties 'runs' not allowed"),
