@@ -410,7 +410,7 @@ def test_a_team_with_runs_is_not_removed(cli4: ReleaseCli) -> None:
     assert cli4.local_queues == [cli4.name]
     assert cli4.api.get(policy)["spec"] == before["spec"]
     assert cli4.api.find(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other}/roles/{other}-member") is None
-    cli4.api.delete(f"/api/v1/namespaces/{other}/pods/host?gracePeriodSeconds=0")
+    cli4.api.delete(f"/api/v1/namespaces/{other}/pods/host", grace=0)
     assert cli4.install(*change).code == 0
     assert cli4.api.find(policy) is None
 
