@@ -33,7 +33,7 @@ _PRODUCTS = (
 _PARTITION = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-gpu-sharing-strategy")
 _DIVIDED = re.compile(r"-MIG-|-SHARED$")
 _WHOLE = re.compile(r"(nvidia|amd)\.com/gpu|google\.com/tpu")
-# Extended resources that are no accelerators.
+# Extended resources of networks, not of accelerators.
 _NETWORK = ("vpc.amazonaws.com/", "networking.gke.io", "rdma/")
 
 

@@ -419,7 +419,7 @@ def test_a_flavor_that_runs_hold_is_counted_until_they_end(cli4: ReleaseCli) -> 
     file, tpu = cli4.write(VALUES), f"{cli4.name}-tpu"
     assert cli4.install("-f", file).code == 0
     cli4.api.create(workload("two", cli4.name, cli4.name))
-    # What Kueue writes, which is not available here.
+    # Kueue writes this status. It is not available here.
     now = "2026-11-01T00:00:00Z"
     reserved = {"type": "QuotaReserved", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": now}
     usage = {"name": "main", "count": 1, "flavors": {"google.com/tpu": tpu}, "resourceUsage": {"google.com/tpu": "16"}}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.config.values import files as values
 from launcher.gke import adopt
 from launcher.releases import values as release_values
 
@@ -107,9 +109,9 @@ def test_machines_of_two_sizes_are_two_flavors() -> None:
     assert "one row of common.accelerators, h100-80gb, cannot have both; add a row." in note
 
 
-def test_the_adopted_values_satisfy_the_schema() -> None:
+def test_the_adopted_values_satisfy_the_schema(tmp_path: Path) -> None:
     adopted = adopt.values_of(adopt.from_nodes([EKS, EKS_CPU])[0], {"cpu": 8, "memory": 16})
-    user = release_values.values.load([], [])
-    for key, value in adopted.values.items():
-        user = release_values.set_value(user, (key,), value, user.root.origin)
+    file = tmp_path / "values.yaml"
+    file.write_text(values.dumps(dict(adopted.values)), encoding="utf-8")
+    user = values.load([file])
     assert release_values.effective_of("queues", user).tree["flavors"]["h100-80gb"] == {"accelerator": "h100-80gb"}

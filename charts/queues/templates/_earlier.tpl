@@ -1,6 +1,6 @@
 {{- /*
-What the cluster still has of earlier values of this release, while runs use it. Lookups find it, so `helm template` and
-Argo CD have none of it.
+These templates keep what runs still use of earlier values of the release. They find it by lookups, so `helm template` and
+Argo CD keep nothing.
 */ -}}
 
 {{- /*

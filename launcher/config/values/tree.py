@@ -45,7 +45,7 @@ class Values:
     def __init__(self, root: Node, maps: Iterable[KeyPath] = ()) -> None:
         self.root = root
         self.maps = tuple(maps)
-        """Of a chart's defaults: the maps of entries, in which a null removes an entry. "*" is any key."""
+        """The maps of a chart in which a null removes an entry; "*" is any key. Only its defaults have them."""
 
     @classmethod
     def empty(cls, file: str = "") -> Values:

@@ -56,7 +56,7 @@ group of its own.
 {{- /*
 common.dropNulls: remove the entries that are null from the maps of entries: an overlay removes an entry of another file
 with null, and Helm keeps such a null if the chart has no default for it. Renders nothing. Takes `values` and `keys`, the
-dotted keys of the maps; `*` stands for each entry. values.schema.json accepts null in the same maps.
+dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps.
 */ -}}
 {{- define "common.dropNulls" -}}
   {{- $tables := list "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes" "common.accelerators.*.hostMemoryGiB" "common.prices" -}}
