@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launcher import formatting
 from launcher.config import versions
@@ -27,9 +27,7 @@ from launcher.gke.google import GoogleError, find_gcloud, last_error
 from launcher.gke.plan import Plan
 from launcher.gke.steps import Inside, PoolUse, Removal, Step
 from launcher.k8s import label_keys, objects
-
-if TYPE_CHECKING:
-    from launcher.k8s.pods import Pod
+from launcher.k8s.pods import Pod
 
 _POLL_SECONDS, _READY_SECONDS = 10.0, 3600.0
 _RETRIES, _RETRY_SECONDS = 5, 3.0
@@ -106,7 +104,6 @@ def pool_use(plan: Plan) -> dict[str, list[str]]:
     A pod that requests chips and is not of a run counts, too, by its own name.
     """
     from launcher.k8s.client import NODE, POD, connect
-    from launcher.k8s.pods import Pod
 
     cluster = connect(commands.context(plan))
     pools = {objects.name(node): objects.label(node, _POOL) for node in cluster.list(NODE)}

@@ -53,7 +53,7 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
     if kinds is not None:
         wanted = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(value, kind) for kind in wanted):
-            named = " or ".join(_NAMES[kind] for kind in wanted)
+            named = " or ".join(_NAMES[kind] for kind in wanted if kind != "null" or len(wanted) == 1)
             quotes = "; put it in quotes" if "string" in wanted and isinstance(value, (int, float)) else ""
             yield Violation(path, "type", f"is {spell_value(value)}; it must be {named}{quotes}.")
             return
