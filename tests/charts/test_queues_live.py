@@ -183,6 +183,22 @@ def test_a_flavor_that_runs_hold_stays_with_quota_0(helm: Path, tmp_path: Path) 
         assert ("ResourceFlavor", old) not in names(install(helm, after, tmp_path, kubeconfig))
 
 
+def test_a_flavor_that_runs_hold_keeps_its_admission_check(helm4: Path, tmp_path: Path) -> None:
+    flex = "flavors: {v6e-4x4: {provisioning: flex-start, versioned: true}}"
+    before = merged(BASE, tree(flex))
+    after = merged(before, tree("flavors: {v6e-4x4: {nodeLabels: {a: b}}}"))
+    live = installed(helm4, before, tmp_path)
+    (old,) = [name for kind, name in names(live) if kind == "ResourceFlavor" and name != "cpu"]
+    resources = [{"name": "google.com/tpu", "total": "16"}]
+    one(live, "ClusterQueue", "research")["status"] = {"flavorsReservation": [{"name": old, "resources": resources}]}
+    with cluster(live, tmp_path) as kubeconfig:
+        objects = install(helm4, after, tmp_path, kubeconfig)
+    research, product = (one(objects, "ClusterQueue", name)["spec"] for name in ("research", "product"))
+    ((check,), (other,)) = (spec["admissionChecksStrategy"]["admissionChecks"] for spec in (research, product))
+    (new,) = other["onFlavors"]
+    assert check == {"name": "flex-start", "onFlavors": [new, old]}
+
+
 def test_the_namespace_of_a_removed_team_keeps_its_restrictions(helm: Path, tmp_path: Path) -> None:
     own = "{clusterQueue: research, members: {nlp: Group}, resourceQuota: {pods: '7'}}"
     live = installed(helm, merged(BASE, tree(f"teams: {{nlp: {own}}}")), tmp_path)

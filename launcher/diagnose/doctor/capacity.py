@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config.accelerators import AMD_RESOURCE, GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, TPU_RESOURCE
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
+from launcher.k8s import label_keys
 from launcher.k8s.nodes import Node, Taint, Toleration
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Flavor:
 
 
 def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> list[Flavor]:
-    """Return the flavors, with the quota that the owners have in them."""
+    """Return the flavors, with the quota that the owners have in them, without those that only running runs keep."""
     quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for owner in owners:
         for (flavor, resource), own in owner.quotas.items():
@@ -79,6 +80,8 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
     chips = [Toleration(resource, "Exists", effect="NoSchedule") for resource in CHIPS]
     made = []
     for one in objects:
+        if one.label(label_keys.RETIRED):
+            continue
         taints = [Toleration(taint.key, "Exists") for taint in one.node_taints]
         tolerations = [*one.tolerations, *taints, *chips]
         made.append(Flavor(one.name, one.node_labels, tolerations, one.topology, dict(quota[one.name])))
