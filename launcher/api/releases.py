@@ -51,16 +51,21 @@ def render_release(chart: str, files: Sequence[str], sets: Sequence[str] = (), *
 
 
 def install(
-    plan: ReleasePlan, say: Callable[[str], None] = lambda _: None, *, seconds: float | None = None
+    plan: ReleasePlan,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    force: bool = False,
+    seconds: float | None = None,
 ) -> list[str]:
     """Install or upgrade the release, and wait at most `seconds` until it is ready (0: do not wait).
 
     Returns a sentence for each part that is not ready yet; these parts are kept. If Kubernetes rejects an object, rolls
     back all changes and raises the error.
+    Raises LauncherError if runs use what the plan removes, unless `force` is set.
     """
     from launcher.releases import install as releases
 
-    return releases.install(plan, say, seconds=seconds)
+    return releases.install(plan, say, force=force, seconds=seconds)
 
 
 def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:

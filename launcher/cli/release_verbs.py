@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from launcher.releases.install import ReleasePlan
 
 
-def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: float | None) -> int:
+def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: float | None, force: bool = False) -> int:
     """Print the plan and apply it, unless `dry_run` is set or the user refuses. Return the command's exit code.
 
     Waits at most `timeout` seconds until the release is ready; None is the default of the chart.
+    Without `force`, a plan that removes what runs use is refused.
     """
-    output.narrate(plan.description, *diff.lines(plan.changes), f"Objects: {diff.summary(plan.changes)}.")
+    output.narrate(plan.description, *diff.lines(plan.changes), *plan.notes)
+    output.narrate(f"Objects: {diff.summary(plan.changes)}.")
     if dry_run:
         output.narrate(*filter(None, [plan.recovery]), "Nothing was changed.")
         output.emit(plan.as_json(), form, "")
         return 0
-    asks = plan.changed and not yes and sys.stdin.isatty()
+    refused = plan.users.losing and not force
+    asks = plan.changed and not yes and not refused and sys.stdin.isatty()
     if asks and not confirm("Apply these changes?", "Nothing was changed."):
         return 1
-    missing = api.install(plan, output.narrate, seconds=timeout)
+    missing = api.install(plan, output.narrate, force=force, seconds=timeout)
     output.narrate(*missing)
     if missing:
         output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command again to check.")

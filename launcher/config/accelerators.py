@@ -27,6 +27,24 @@ _ALIASES = {
 }
 
 
+TPU_LABEL, GPU_LABEL = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-accelerator"
+"""GKE's node labels for the accelerator."""
+TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE = "google.com/tpu", "nvidia.com/gpu", "amd.com/gpu"
+CHIP_RESOURCES = {TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE}
+
+
+def resource(row: Mapping[str, Any]) -> str:
+    """Return the extended resource of a row's chips, as common.resource in charts/common; "" for cpu."""
+    default = {"tpu": TPU_RESOURCE, "gpu": NVIDIA_RESOURCE}.get(row["kind"], "")
+    return str(row.get("resource") or default) if row["kind"] == "gpu" else default
+
+
+def label_key(row: Mapping[str, Any]) -> str:
+    """Return the node label whose value is the row's label; "" for cpu."""
+    default = {"tpu": TPU_LABEL, "gpu": GPU_LABEL}.get(row["kind"], "")
+    return str(row.get("labelKey") or default) if row["kind"] == "gpu" else default
+
+
 class SliceError(LauncherError):
     """An invalid slice; `key` is the key under `slice` to fix."""
 
@@ -39,6 +57,8 @@ class SliceError(LauncherError):
 class Slice:
     """One slice: `chips` in total on `hosts` machines of `machine_type` with `chips_per_host` each.
 
+    `resource` is the extended resource of the chips, "" for cpu.
+
     For gpu a chip is a GPU; for cpu it is a host (JAX sees one device per process). `topology` is empty for both.
     """
 
@@ -48,6 +68,7 @@ class Slice:
     machine_type: str
     chips_per_host: int
     hosts: int
+    resource: str = ""
 
     @property
     def chips(self) -> int:
@@ -74,7 +95,7 @@ def resolve(wanted: Mapping[str, Any], table: Mapping[str, Any]) -> Slice:
     if machine not in machines:
         message = f'"{machine}" is not a machine type of {name}; use {join_or(sorted(machines))}.'
         raise SliceError("machineType", message)
-    return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1)
+    return Slice(name, row["kind"], "", machine, machines[machine], wanted["hosts"] or 1, resource(row))
 
 
 def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
@@ -89,7 +110,7 @@ def _tpu(name: str, row: Mapping[str, Any], wanted: Mapping[str, Any]) -> Slice:
         message = f'"{machine}" is not a machine type of a {name} slice of {topology}; use {join_or(machines)}.'
         raise SliceError("machineType", message)
     per_host = row["machineTypes"][machine]
-    return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host)
+    return Slice(name, "tpu", topology, machine, per_host, chips(topology) // per_host, resource(row))
 
 
 def chips(topology: str) -> int:

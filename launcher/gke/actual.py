@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,12 @@ class Actual:
     def pools(self) -> dict[str, Mapping[str, Any]]:
         """The cluster's node pools, by name."""
         return {str(pool["name"]): pool for pool in (self.cluster or {}).get("nodePools") or ()}
+
+
+def without_pool(actual: Actual, name: str) -> Actual:
+    """Return the same after the deletion of a node pool."""
+    pools = [pool for each, pool in actual.pools.items() if each != name]
+    return replace(actual, cluster={**(actual.cluster or {}), "nodePools": pools})
 
 
 def is_ours(resource: Mapping[str, Any], name: str) -> bool:

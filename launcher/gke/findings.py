@@ -33,5 +33,7 @@ def examine(plan: Plan) -> Iterator[Finding]:
             f"{_DIFFERS[step.action]}{detail}.",
             "launcher cluster up changes it.",
         )
-    if not changes.conflicts and not changes.steps:
+    for note in changes.notes:
+        yield Finding(CLUSTER_PLAN, Level.WARNING, subject, f"{note.lstrip('=!? ').rstrip('.')}.")
+    if not changes.conflicts and not changes.steps and not changes.notes:
         yield Finding(CLUSTER_PLAN, Level.OK, subject, "is as in the values.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launcher.gke import commands
@@ -37,9 +38,14 @@ class Step:
         }
 
 
-def steps(plan: Plan, actual: Actual) -> list[Step]:
-    """Return the steps in Google Cloud, without those inside the cluster (see `inside`)."""
-    return [*_accounts(plan, actual), *_cluster(plan, actual), *_pools(plan, actual), *_storage(plan, actual)]
+PoolUse = Mapping[str, Sequence[str]]
+"""The runs in each node pool that has any, as "namespace/name"."""
+
+
+def steps(plan: Plan, actual: Actual, use: PoolUse | None = None) -> list[Step]:
+    """Return the steps in Google Cloud, without those inside the cluster (see `inside`) and `removed_pools`."""
+    pools = _pools(plan, actual, use or {})
+    return [*_accounts(plan, actual), *_cluster(plan, actual), *pools, *_storage(plan, actual)]
 
 
 def all_steps(plan: Plan) -> list[Step]:
@@ -47,16 +53,36 @@ def all_steps(plan: Plan) -> list[Step]:
     return steps(plan, Actual(project_number=""))
 
 
-def conflicts(plan: Plan, actual: Actual) -> list[str]:
+def removed_pools(plan: Plan, actual: Actual, use: PoolUse) -> tuple[list[Step], dict[str, Sequence[str]]]:
+    """Return the steps that delete the pools that no flavor needs, and the runs in those that are kept for them.
+
+    They are the last steps, after the queues: until the quota is less, Kueue admits runs that need these pools.
+    """
+    names = {pool.name for pool in _placed(plan, actual, use)}
+    extra = [
+        name
+        for name, found in actual.pools.items()
+        if name not in names and name != "default-pool" and is_ours(found, plan.name)
+    ]
+    deleted = [
+        Step(DELETE, f"node pool {name}", commands.delete_pool(plan, name), "no flavor needs it")
+        for name in extra
+        if name not in use
+    ]
+    return deleted, {name: use[name] for name in extra if name in use}
+
+
+def conflicts(plan: Plan, actual: Actual, use: PoolUse | None = None) -> list[str]:
     """Return a sentence for each difference that Google Cloud cannot change in place."""
-    return [*_cluster_conflicts(plan, actual), *_pool_conflicts(plan, actual)]
+    return [*_cluster_conflicts(plan, actual), *_pool_conflicts(plan, actual, use or {})]
 
 
 @dataclass(frozen=True)
 class Inside:
     """The state inside the cluster.
 
-    `controllers` are the versions by name. `queues` is what an install of the queues would change, or "".
+    `controllers` are the versions by name. `queues` is what an install of the queues would change, or "", and `users`
+    has a line for each run that uses what it removes.
     """
 
     context: bool = False
@@ -64,6 +90,7 @@ class Inside:
     namespace: bool = False
     classes: bool = False
     queues: str = "a new release"
+    users: Sequence[str] = ()
 
 
 def inside(plan: Plan, found: Inside) -> list[Step]:
@@ -182,9 +209,40 @@ def _cluster_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
 # --- node pools -------------------------------------------------------------------------------------------------
 
 
-def _pools(plan: Plan, actual: Actual) -> Iterator[Step]:
-    existing = actual.pools
+def _placed(plan: Plan, actual: Actual, use: PoolUse) -> list[Pool]:
+    """Return the pools of the plan, those of whole slices under the names of existing pools of their flavor.
+
+    All pools of such a flavor are equal, so the plan needs a number of them, not certain ones. Pools with runs are
+    taken first, then those with the lowest numbers.
+    """
+    placed: list[Pool] = []
+    fixed = {pool.name for pool in plan.pools if not pool.whole_slice}
+    groups: dict[str, list[Pool]] = {}
     for pool in plan.pools:
+        groups.setdefault(pool.flavor, []).append(pool)
+    for flavor, pools in groups.items():
+        if not pools[0].whole_slice:
+            placed += pools
+            continue
+        there = [
+            name
+            for name, found in actual.pools.items()
+            if re.fullmatch(rf"{re.escape(flavor)}-[0-9]+", name) and name not in fixed and is_ours(found, plan.name)
+        ]
+        kept = sorted(there, key=lambda name: (name not in use, _number(name)))[: len(pools)]
+        free = [pool.name for pool in pools if pool.name not in there]
+        names = sorted([*kept, *free[: len(pools) - len(kept)]], key=_number)
+        placed += [replace(pool, name=name) for pool, name in zip(pools, names, strict=True)]
+    return placed
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def _pools(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[Step]:
+    existing = actual.pools
+    for pool in _placed(plan, actual, use):
         found = existing.get(pool.name)
         if found is None:
             check = commands.describe_pool(plan, pool.name)
@@ -193,10 +251,6 @@ def _pools(plan: Plan, actual: Actual) -> Iterator[Step]:
             if pool.whole_slice and pool.min_slices:  # first the nodes, so that this is repeated if it is interrupted
                 yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), "create its nodes")
             yield Step(CHANGE, f"node pool {pool.name}", commands.scale_pool(plan, pool), change)
-    names = {pool.name for pool in plan.pools}
-    for name, found in existing.items():
-        if name not in names and name != "default-pool" and is_ours(found, plan.name):
-            yield Step(DELETE, f"node pool {name}", commands.delete_pool(plan, name), "no flavor needs it")
 
 
 def describe(pool: Pool) -> str:
@@ -243,8 +297,8 @@ def _immutable(pool: Pool, found: Mapping[str, Any]) -> list[tuple[str, str, str
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def _pool_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
-    for pool in plan.pools:
+def _pool_conflicts(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[str]:
+    for pool in _placed(plan, actual, use):
         found = actual.pools.get(pool.name)
         if found is None:
             continue

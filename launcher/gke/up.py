@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from launcher import formatting
 from launcher.config import versions
+from launcher.config.accelerators import CHIP_RESOURCES
+from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
 from launcher.gke import actual as actuals
 from launcher.gke import commands, steps
@@ -23,37 +25,102 @@ from launcher.gke.actual import Actual
 from launcher.gke.commands import PROJECT_NUMBER, Command
 from launcher.gke.google import GoogleError, find_gcloud, last_error
 from launcher.gke.plan import Plan
-from launcher.gke.steps import Inside, Removal, Step
+from launcher.gke.steps import Inside, PoolUse, Removal, Step
+from launcher.k8s import label_keys, objects
+from launcher.k8s.pods import Pod
 
 _POLL_SECONDS, _READY_SECONDS = 10.0, 3600.0
 _RETRIES, _RETRY_SECONDS = 5, 3.0
 _RETRIED = ("concurrent policy changes", "currently creating, deleting or modifying", "incompatible operation")
+_POOL = "cloud.google.com/gke-nodepool"
 _BUSY = ("PROVISIONING", "RECONCILING", "STOPPING")
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The effect of `up`: the steps in Google Cloud, those inside the cluster, and what it cannot change."""
+    """The effect of `up`: the steps in Google Cloud, those inside the cluster, and what it cannot change.
+
+    `removed` are the last steps, which delete node pools. `held` has the runs in the pools that are kept for them, and
+    `unseen` is a sentence if these runs could not be read. `users` has a line for each run that uses queues or flavors
+    that the values no longer have.
+    """
 
     actual: Actual
     outside: Sequence[Step]
     inside: Sequence[Step]
     conflicts: Sequence[str]
+    removed: Sequence[Step] = ()
+    held: PoolUse = field(default_factory=dict)
+    unseen: str = ""
+    users: Sequence[str] = ()
 
     @property
     def steps(self) -> list[Step]:
-        return [*self.outside, *self.inside]
+        return [*self.outside, *self.inside, *self.removed]
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each node pool that is kept, and for what is not known or is used: its mark, and a sentence."""
+        kept = []
+        for name, runs in self.held.items():
+            shown = join_or([*runs[:5], *([f"{len(runs) - 5} more"] * (len(runs) > 5))], "and")
+            use, end = ("uses", "it has") if len(runs) == 1 else ("use", "they have")
+            kept.append(f"= node pool {name} is kept: {shown} {use} it; run up again when {end} ended")
+        return [*kept, *filter(None, [self.unseen]), *self.users]
 
 
 def changes(plan: Plan) -> Changes:
     """Compare the plan with what exists. Raises GoogleError if the project cannot be read."""
     actual = actuals.read(plan)
+    use: PoolUse = {}
+    unseen = ""
+    if steps.removed_pools(plan, actual, {})[0]:
+        try:
+            use = pool_use(plan)
+        except LauncherError as error:
+            unseen = (
+                f"? the runs in the node pools cannot be read, and up reads them before it deletes one: {error.message}"
+            )
+    removed, held = steps.removed_pools(plan, actual, use)
+    within = Inside() if actual.cluster is None else inside_of(plan)
     return Changes(
         actual,
-        steps.steps(plan, actual),
-        steps.inside(plan, Inside() if actual.cluster is None else inside_of(plan)),
-        [*steps.conflicts(plan, actual), *(f"flavors.{flavor}: {sentence}" for flavor, sentence in actual.missing)],
+        steps.steps(plan, actual, use),
+        steps.inside(plan, within),
+        [
+            *steps.conflicts(plan, actual, use),
+            *(f"flavors.{flavor}: {sentence}" for flavor, sentence in actual.missing),
+        ],
+        removed,
+        held,
+        unseen,
+        within.users,
     )
+
+
+def pool_use(plan: Plan) -> dict[str, list[str]]:
+    """Return the runs in each node pool: those with a pod there that has not ended. Raises LauncherError.
+
+    A pod that requests chips and is not of a run counts, too, by its own name.
+    """
+    from launcher.k8s.client import NODE, POD, connect
+
+    cluster = connect(commands.context(plan))
+    pools = {objects.name(node): objects.label(node, _POOL) for node in cluster.list(NODE)}
+    found: dict[str, set[str]] = {}
+    for pod in map(Pod, cluster.list(POD, all_namespaces=True)):
+        pool = pools.get(pod.node, "")
+        if pool and pod.phase not in ("Succeeded", "Failed") and (name := _user(pod)):
+            found.setdefault(pool, set()).add(f"{pod.namespace}/{name}")
+    return {pool: sorted(names) for pool, names in sorted(found.items())}
+
+
+def _user(pod: Pod) -> str:
+    """Return the run, the Ray cluster or the JobSet of a pod, or its name if it only requests chips, or ""."""
+    owner = next(filter(None, map(pod.label, (label_keys.RUN, label_keys.RAY_CLUSTER, label_keys.JOB_SET_NAME))), "")
+    containers = pod.spec.get("containers") or ()
+    requests = [(each.get("resources") or {}).get(part) or {} for each in containers for part in ("requests", "limits")]
+    return owner or (pod.name if any(CHIP_RESOURCES & set(each) for each in requests) else "")
 
 
 def inside_of(plan: Plan) -> Inside:
@@ -69,11 +136,11 @@ def inside_of(plan: Plan) -> Inside:
             found |= {name: version} if version else {}
         has_namespace = cluster.get(NAMESPACE, commands.NAMESPACE) is not None
         classes = not plan.autopilot or _has_classes(plan, cluster)
-        queues = "" if found.keys() < plan.values["controllers"].keys() else _queues_change(plan)
+        queues, users = ("", []) if found.keys() < plan.values["controllers"].keys() else _queues_change(plan)
     except LauncherError:
         return Inside()
     complete = found.keys() == plan.values["controllers"].keys() and has_namespace
-    return Inside(True, found, has_namespace, classes, queues if complete else "a new release")
+    return Inside(True, found, has_namespace, classes, queues if complete else "a new release", users)
 
 
 def _version_of(deployment: Any) -> str:
@@ -94,8 +161,8 @@ def _has_classes(plan: Plan, cluster: Any) -> bool:
     return True
 
 
-def _queues_change(plan: Plan) -> str:
-    """Return what an install of the queues would change, as text; "" if nothing."""
+def _queues_change(plan: Plan) -> tuple[str, list[str]]:
+    """Return what an install of the queues would change, as text, "" if nothing; and its notes on runs."""
     from launcher.helm import diff
     from launcher.k8s.target import Target
     from launcher.releases import install
@@ -104,13 +171,33 @@ def _queues_change(plan: Plan) -> str:
         json.dump(dict(plan.queues_user), file)
         file.flush()
         made = install.plan("queues", None, [file.name], [], Target(commands.context(plan), commands.NAMESPACE))
-    return diff.summary(made.changes) if made.changed else ""
+    return diff.summary(made.changes) if made.changed else "", made.notes
 
 
 def run(plan: Plan, made: Changes, report: Callable[[str], None]) -> None:
     """Run the steps. Raises LauncherError at the first that fails; nothing is rolled back."""
     wait_until_ready(plan, made.actual, report)
-    _run_all(plan, made.steps, made.actual.project_number, report)
+    _run_all(plan, [*made.outside, *made.inside], made.actual.project_number, report)
+    if made.removed or made.held:
+        _delete_pools(plan, made.actual, report)
+
+
+def _delete_pools(plan: Plan, actual: Actual, report: Callable[[str], None]) -> None:
+    """Delete the pools that no flavor needs and that have no run. Reads the runs again before each deletion."""
+    while True:
+        try:
+            found, held = steps.removed_pools(plan, actual, pool_use(plan))
+        except LauncherError as error:
+            raise LauncherError(
+                f"No node pool was deleted, because the runs in them cannot be read: {error.message}",
+                f"{error.hint}\nThe steps before it are done. Run up again.".strip(),
+            ) from error
+        if not found:
+            break
+        _run_all(plan, found[:1], actual.project_number, report)
+        actual = actuals.without_pool(actual, found[0].what.removeprefix("node pool "))
+    for note in Changes(actual, (), (), (), held=held).notes:
+        report(note)
 
 
 def delete(plan: Plan, removal: Removal, report: Callable[[str], None]) -> None:

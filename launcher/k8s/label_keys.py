@@ -29,6 +29,9 @@ SUBMISSION = "slipway.dev/submission"
 RAY_CLIENT = "slipway.dev/ray-client"
 """On the service account of a Ray cluster's clients: the cluster's name. charts/queues sets it."""
 
+RETIRED = "slipway.dev/retired"
+"""On a ResourceFlavor that is not in the values any more, but that runs hold. charts/queues sets it."""
+
 PART_OF = "app.kubernetes.io/part-of"
 VERSION = "app.kubernetes.io/version"
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from launcher.config import versions
+from launcher.config.suggest import join_or
 from launcher.errors import Detached, LauncherError
 from launcher.helm import diff
 from launcher.helm.client import Helm, HelmError, Release, RulesBroken
@@ -20,6 +21,7 @@ from launcher.k8s.client import NAMESPACE
 from launcher.k8s.objects import Manifest
 from launcher.releases import readiness
 from launcher.releases import values as release_values
+from launcher.releases.users import QueueUsers, of_change
 
 if TYPE_CHECKING:
     from launcher.config.values.tree import Values
@@ -38,7 +40,9 @@ class ReleasePlan:
     """The planned state of a release, and the changes to get there.
 
     `history` has its revisions so far, `rendered` its new objects, and `changes` one entry for each object.
-    `recovery` is a sentence that describes the recovery from an earlier operation that died, or "".
+    `recovery` is a sentence that describes the recovery from an earlier operation that died, or "". `users` are the
+    runs that use what the changes remove, `kept` the namespaces that the release no longer has, and `unseen` has a
+    sentence for each object whose users could not be determined.
     """
 
     chart: str
@@ -51,6 +55,9 @@ class ReleasePlan:
     rendered: list[Manifest]
     changes: list[diff.ObjectChange]
     recovery: str = ""
+    users: QueueUsers = field(default_factory=QueueUsers)
+    kept: Sequence[str] = ()
+    unseen: Sequence[str] = ()
 
     @property
     def description(self) -> str:
@@ -63,6 +70,23 @@ class ReleasePlan:
         settled = bool(self.history) and self.history[-1].status == "deployed"
         return not settled or any(change.action != diff.SAME for change in self.changes)
 
+    @property
+    def notes(self) -> list[str]:
+        """A line for each namespace that is kept and for each run that the changes concern."""
+        lines = [
+            *(f"= {title} is kept, with everything in it" for title in self.kept),
+            *(f"! {run}: {reason}" for run, reason in self.users.losing.items()),
+            *(f"? {sentence}" for sentence in self.unseen),
+        ]
+        for flavor, runs in self.users.retired.items():
+            lines += [f"! {run}: it holds the flavor {flavor}, which stays with quota 0 until it ends" for run in runs]
+        if self.users.retired:
+            lines.append(
+                "Until these runs end, the queues can admit runs to all quota of the new flavors. If those select "
+                "the same nodes, hold the queues until then: clusterQueues.NAME.stopPolicy: Hold."
+            )
+        return lines
+
     def as_json(self) -> Manifest:
         return {
             "release": self.name,
@@ -71,6 +95,10 @@ class ReleasePlan:
             "context": self.cluster.context,
             "revision": self.history[-1].revision if self.history else 0,
             "changes": [change.as_json() for change in self.changes if change.action != diff.SAME],
+            "kept": list(self.kept),
+            "neededBy": list(self.users.losing),
+            "retired": {flavor: list(runs) for flavor, runs in self.users.retired.items()},
+            "unseen": list(self.unseen),
         }
 
 
@@ -99,18 +127,46 @@ def plan(
         raise _rules_broken(error, user) from error
     last = _last_good(history)
     owner = diff.Owner(release, cluster.namespace)
-    changes = diff.compare(cluster, rendered, helm.objects(last) if last else (), owner=owner)
-    return ReleasePlan(chart, release, cluster.namespace, user, cluster, helm, history, rendered, changes, recovery)
+    before = helm.objects(last) if last else []
+    changes = diff.compare(cluster, rendered, before, owner=owner)
+    users = of_change(cluster, rendered, changes)
+    after = set(map(objects.title, rendered))
+    kept = [objects.title(obj) for obj in before if diff.is_kept(obj) and objects.title(obj) not in after]
+    return ReleasePlan(
+        chart,
+        release,
+        cluster.namespace,
+        user,
+        cluster,
+        helm,
+        history,
+        rendered,
+        changes,
+        recovery,
+        users,
+        kept,
+        sorted(cluster.unreadable),  # they may be runs
+    )
 
 
-def install(plan: ReleasePlan, say: Say, *, seconds: float | None = None) -> list[str]:
+def install(plan: ReleasePlan, say: Say, *, force: bool = False, seconds: float | None = None) -> list[str]:
     """Apply the plan and wait until the objects are ready; return what is not ready yet, in sentences.
 
     Waits at most `seconds` (None: the default of the chart). Objects that were accepted but are not ready are kept,
     such as a queue that Kueue reports as inactive or a cluster that waits for chips.
 
-    Raises LauncherError if Kubernetes rejects a part of the release; Helm then rolls back the rest.
+    Raises LauncherError if runs use what the plan removes, unless `force` is set, and if Kubernetes rejects a part of
+    the release; Helm then rolls back the rest.
     """
+    if plan.users.losing and not force:
+        runs = list(plan.users.losing)
+        shown = runs[:5] + [f"{len(runs) - 5} more"] * (len(runs) > 5)
+        raise LauncherError(
+            f"Runs use what this change removes: {join_or(shown, 'and')}; nothing was changed.",
+            "Cancel them first, or keep their queue and flavor until they end (clusterQueues.NAME.stopPolicy: Hold "
+            "admits no others). Or add --force: runs that wait in a removed queue never start, and no quota counts the "
+            "others.",
+        )
     if plan.recovery:
         say(plan.recovery)
         _recover(plan)

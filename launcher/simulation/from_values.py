@@ -42,8 +42,8 @@ def platform_of(user: Values, effective: Values) -> Platform:
 
 def slices(effective: Mapping[str, Any]) -> dict[str, Slice]:
     """Return the slice of each flavor of effective values."""
-    flavors = {name: flavor for name, flavor in effective["flavors"].items() if flavor is not None}
-    return {name: slice_of(flavor, effective) for name, flavor in flavors.items() if flavor.get("accelerator")}
+    flavors = effective["flavors"].items()
+    return {name: slice_of(flavor, effective) for name, flavor in flavors if flavor.get("accelerator")}
 
 
 def resolve_changes(files: Sequence[str], sets: Sequence[str]) -> list[str]:

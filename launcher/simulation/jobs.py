@@ -11,8 +11,6 @@ from launcher.k8s.kueue.scheduler.model import Job, PodSetRequest
 from launcher.simulation.platform import RESOURCES, Flavor, Platform
 from launcher.simulation.trace import InvalidTrace, TraceRun
 
-_CHIPS = tuple(RESOURCES.values())
-
 
 def jobs_of(runs: Iterable[TraceRun], platform: Platform) -> dict[str, Job]:
     """Return a job for each run, by name. Raises InvalidTrace with file and line."""
@@ -22,7 +20,7 @@ def jobs_of(runs: Iterable[TraceRun], platform: Platform) -> dict[str, Job]:
 def chips_of(job: Job) -> int:
     """Return the number of chips that a job requests."""
     return int(
-        sum((pod_set.amounts.get(resource, Decimal()) for pod_set in job.pod_sets for resource in _CHIPS), Decimal())
+        sum((pod_set.amounts.get(resource, Decimal()) for pod_set in job.pod_sets for resource in RESOURCES), Decimal())
     )
 
 

@@ -14,9 +14,7 @@ from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, Priority
 from launcher.k8s.objects import Object
 from launcher.simulation import specs
 
-_TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
 _TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
-_GPU_LABEL = "cloud.google.com/gke-accelerator"
 _MACHINE_LABEL = "node.kubernetes.io/instance-type"
 _SPOT_LABEL = "cloud.google.com/gke-spot"
 _PROVISIONING_LABELS = {
@@ -25,8 +23,8 @@ _PROVISIONING_LABELS = {
     "cloud.google.com/gke-flex-start": "flex-start",
     "cloud.google.com/reservation-name": "reservation",
 }
-RESOURCES = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}
-"""The resource of the chips of each kind of accelerator."""
+RESOURCES = (accelerators.TPU_RESOURCE, accelerators.NVIDIA_RESOURCE, accelerators.AMD_RESOURCE)
+"""The resources of chips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,32 +129,31 @@ def flavor_of(flavor: ResourceFlavor, table: Mapping[str, Any], prices: Mapping[
     labels = flavor.node_labels
     provisioning = next((kind for label, kind in _PROVISIONING_LABELS.items() if label in labels), "on-demand")
     kept_away = any(taint.key in (_SPOT_LABEL, "cloud.google.com/gke-queued") for taint in flavor.node_taints)
-    accelerator, kind, chips, topology = "", "", 0, ""
-    if label := labels.get(_TPU_LABEL):
-        accelerator, kind, topology = _row(table, label), "tpu", labels.get(_TOPOLOGY_LABEL, "")
+    accelerator, resource, chips, topology = "", "", 0, ""
+    if label := labels.get(accelerators.TPU_LABEL):
+        accelerator, resource = _row(table, label), accelerators.TPU_RESOURCE
+        topology = labels.get(_TOPOLOGY_LABEL, "")
         chips = accelerators.chips(topology) if _is_shape(topology) else 0
-    elif label := labels.get(_GPU_LABEL):
-        accelerator, kind = _row(table, label), "gpu"
+    elif gpu := _gpu(table, labels):
+        accelerator, resource = gpu, accelerators.resource(table.get(gpu) or {"kind": "gpu"})
         machines = (table.get(accelerator) or {}).get("machineTypes") or {}
         machine = labels.get(_MACHINE_LABEL) or (table.get(accelerator) or {}).get("defaultMachineType", "")
         chips = int(machines.get(machine, 1))
     price = ((prices.get(accelerator) or {}).get("perChipHour") or {}).get(provisioning)
-    return Flavor(
-        flavor.name, accelerator, topology, chips, RESOURCES.get(kind, ""), provisioning, not kept_away, price
-    )
+    return Flavor(flavor.name, accelerator, topology, chips, resource, provisioning, not kept_away, price)
 
 
 def with_slices(platform: Platform, slices: Mapping[str, accelerators.Slice]) -> Platform:
     """Return the platform with the exact slices of its flavors, by name, as the values have them."""
     flavors = dict(platform.flavors)
     for name, exact in slices.items():
-        if name in flavors and exact.kind in RESOURCES:
+        if name in flavors and exact.resource:
             flavors[name] = replace(
                 flavors[name],
                 accelerator=exact.accelerator,
                 topology=exact.topology,
                 chips=exact.chips,
-                resource=RESOURCES[exact.kind],
+                resource=exact.resource,
             )
     return replace(platform, flavors=flavors)
 
@@ -182,6 +179,14 @@ def _simulated(obj: Object, findings: Any, ignored: list[str]) -> Object:
 
 def _row(table: Mapping[str, Any], label: str) -> str:
     return next((name for name, row in table.items() if row.get("label") == label), label)
+
+
+def _gpu(table: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Return the row of the GPU with these node labels; its label on GKE if there is no row, or "" without a label."""
+    for name, row in table.items():
+        if row["kind"] == "gpu" and row["label"] and labels.get(accelerators.label_key(row)) == row["label"]:
+            return name
+    return labels.get(accelerators.GPU_LABEL, "")
 
 
 def _is_shape(topology: str) -> bool:

@@ -18,7 +18,7 @@ from launcher.errors import UsageError
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, QuotaOwner
 from launcher.k8s.objects import Manifest, quantity
 from launcher.simulation import from_values, specs
-from launcher.simulation.platform import RESOURCES, Flavor, Platform, Team, with_slices
+from launcher.simulation.platform import Flavor, Platform, Team, with_slices
 from launcher.simulation.queue_fields import CLUSTER_QUEUES, COHORTS, FIELDS, FlavorKind, Tables
 
 WITHIN = "--within"
@@ -51,7 +51,7 @@ class QueueChanges:
         self._flavors = {
             name: FlavorKind(
                 object=_object_of(name, bool(flavors[name].get("versioned")), platform),
-                resource=RESOURCES.get(each.kind, ""),
+                resource=each.resource,
                 chips=each.chips,
                 hosts=each.hosts,
                 host={

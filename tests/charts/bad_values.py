@@ -483,7 +483,7 @@ BAD = [
         "storage: {sidecarLimits: {memory: 1 GB}}",
         '"1 GB" is not a valid amount of memory;',
     ),
-    InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want string"),
+    InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want null or string"),
     InvalidValues(
         "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: many}}", '"many" is not a valid amount of cpu;'
     ),
@@ -549,9 +549,8 @@ BAD = [
         "worker.env", 'worker: {env: {XLA-FLAGS: "a"}}', '"XLA-FLAGS" is not a valid variable name; use letters, digits'
     ),
     InvalidValues("worker.env", 'worker: {env: {"": "a"}}', '"" is not a valid variable name; use letters, digits and'),
-    InvalidValues("worker.env.A", "worker: {env: {A: 1}}", "got number, want string"),
-    InvalidValues("worker.env.A", "worker: {env: {A: true}}", "got boolean, want string"),
-    InvalidValues("worker.env.A", "worker: {env: {A: null}}", "got null, want string"),
+    InvalidValues("worker.env.A", "worker: {env: {A: 1}}", "got number, want null or string"),
+    InvalidValues("worker.env.A", "worker: {env: {A: true}}", "got boolean, want null or string"),
     InvalidValues("worker.env", "worker: {env: [{name: A, value: b}]}", "got array, want object"),
     InvalidValues(
         "worker.secretEnv.A",
@@ -572,7 +571,7 @@ BAD = [
         "worker: {secretEnv: {A: {name: my, key: a/b}}}",
         '"a/b" is not a valid key of a Secret; use',
     ),
-    InvalidValues("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want object"),
+    InvalidValues("worker.secretEnv.A", "worker: {secretEnv: {A: token}}", "got string, want null or object"),
     InvalidValues(
         "worker.secretEnv.JAX_PLATFORMS",
         "worker: {secretEnv: {JAX_PLATFORMS: {name: my, key: k}}}",
@@ -596,7 +595,7 @@ BAD = [
     InvalidValues(
         "worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is not a valid label value; use at most 63'
     ),
-    InvalidValues("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want string"),
+    InvalidValues("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want null or string"),
     InvalidValues(
         "head.nodeSelector",
         'head: {nodeSelector: {"{{x}}": c}}',
@@ -791,7 +790,7 @@ BAD = [
     InvalidValues(
         "common.accelerators.v6e.hostMemoryGiB.ct6e-standard-4t",
         "common: {accelerators: {v6e: {hostMemoryGiB: {ct6e-standard-4t: 720GB}}}}",
-        "got string, want number",
+        "got string, want null or number",
     ),
     InvalidValues(
         "common.prices.v6e.perChipHour.spot",

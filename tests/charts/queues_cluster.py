@@ -1,4 +1,4 @@
-"""The part of an API server that `helm install --dry-run=server` reads: discovery, and objects by name.
+"""The part of an API server that `helm install --dry-run=server` reads: discovery, objects by name, and lists.
 
 It replaces a cluster in tests that only read; it cannot create anything. tests/cluster has the tests against a real API
 server.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,7 @@ Tree = dict[str, Any]
 KINDS = {
     "v1": [
         ("Namespace", "namespaces", False),
+        ("Pod", "pods", True),
         ("ResourceQuota", "resourcequotas", True),
         ("Secret", "secrets", True),
         ("ServiceAccount", "serviceaccounts", True),
@@ -43,6 +45,7 @@ KINDS = {
         ("ProvisioningRequestConfig", "provisioningrequestconfigs", False),
         ("ResourceFlavor", "resourceflavors", False),
         ("Topology", "topologies", False),
+        ("Workload", "workloads", True),
         ("WorkloadPriorityClass", "workloadpriorityclasses", False),
     ],
 }
@@ -58,7 +61,7 @@ def cluster(objects: list[Tree], folder: Path, *, kueue: bool = True) -> Iterato
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             url_path = self.path.partition("?")[0]
-            answer = _discovery(url_path, kinds) or paths.get(url_path)
+            answer = _discovery(url_path, kinds) or paths.get(url_path) or _list(url_path, objects, kinds)
             status = 200 if answer else 404
             if answer is None:
                 answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
@@ -90,6 +93,19 @@ def path(obj: Tree) -> str:
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     space = f"/namespaces/{obj['metadata']['namespace']}" if spaced else ""
     return f"{base}{space}/{plural}/{obj['metadata']['name']}"
+
+
+def _list(url_path: str, objects: list[Tree], kinds: dict[str, list[tuple[str, str, bool]]]) -> Tree | None:
+    """Return the list at the path, of one namespace or of all."""
+    for version, found in kinds.items():
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        for kind, plural, _ in found:
+            match = re.fullmatch(rf"{base}(?:/namespaces/([^/]+))?/{plural}", url_path)
+            if match:
+                items = [obj for obj in objects if (obj["apiVersion"], obj["kind"]) == (version, kind)]
+                items = [obj for obj in items if match[1] in (None, obj["metadata"].get("namespace"))]
+                return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
+    return None
 
 
 def _discovery(url_path: str, kinds: dict[str, list[tuple[str, str, bool]]]) -> Tree | None:

@@ -155,7 +155,8 @@ def test_helm_rejects_it_with_one_sentence_that_names_the_key(table: HelmRendere
     renders = [(helm, kind, bad.values, bad.release) for helm in ("helm", "helm3") for kind in bad.kinds]
     for rendered, printed in (table.done[render] for render in renders if render in table.done):
         assert not rendered
-        assert not TRACE.search(printed), printed
+        # A list of accepted values of an entry ends with null, which removes the entry; Helm prints it as <nil>.
+        assert not TRACE.search(printed.replace("', <nil>", "'")), printed
         if rules := ruled(printed):
             assert len(rules) == 1
             assert re.match(rf"(.*[ :])?{re.escape(bad.key)}[ :]", rules[0])

@@ -152,6 +152,85 @@ def test_a_versioned_flavor_changes_its_name_and_passes(helm4: Path, tmp_path: P
     assert not any(obj["metadata"]["name"] in flavors - {"cpu", "spot"} for obj in installed(helm4, before, tmp_path))
 
 
+def test_a_flavor_that_runs_hold_stays_with_quota_0(helm: Path, tmp_path: Path) -> None:
+    """Kueue counts only what a run holds of the flavors of its ClusterQueue."""
+    before = merged(BASE, tree("flavors: {v6e-4x4: {versioned: true}}"))
+    after = merged(before, tree("flavors: {v6e-4x4: {tolerations: {slow: {key: slow, operator: Exists}}}}"))
+    live = installed(helm, before, tmp_path)
+    (old,) = [name for kind, name in names(live) if kind == "ResourceFlavor" and name != "cpu"]
+    for name, held in (("research", "16"), ("product", "0")):
+        resources = [{"name": "google.com/tpu", "total": held}]
+        one(live, "ClusterQueue", name)["status"] = {"flavorsReservation": [{"name": old, "resources": resources}]}
+    with cluster(live, tmp_path) as kubeconfig:
+        objects = install(helm, after, tmp_path, kubeconfig)
+        elsewhere = merged(after, tree("clusterQueues: {research: {quota: {v6e-4x4: null}, chipsAlone: false}}"))
+        without_chips = install(helm, elsewhere, tmp_path, kubeconfig)
+    research = one(objects, "ClusterQueue", "research")["spec"]
+    (new,) = quotas(research).keys() - {old, "cpu"}
+    chips = [group for group in research["resourceGroups"] if "google.com/tpu" in group["coveredResources"]]
+    assert [flavor["name"] for flavor in chips[0]["flavors"]] == [new, old]  # the old one is tried last
+    assert quotas(research)[old] == {"google.com/tpu": {"nominalQuota": "0", "borrowingLimit": "0"}}
+    assert quotas(research)[new] == {"google.com/tpu": {"nominalQuota": "64"}}
+    assert old not in quotas(one(objects, "ClusterQueue", "product")["spec"])  # no run of this queue holds it
+    kept = one(objects, "ResourceFlavor", old)
+    assert kept["spec"] == one(live, "ResourceFlavor", old)["spec"]
+    assert kept["metadata"]["labels"]["slipway.dev/retired"] == "true"
+    # No group of the new quota covers the chips: the old flavor gets a group of its own.
+    assert old in quotas(one(without_chips, "ClusterQueue", "research")["spec"])
+
+    one(live, "ClusterQueue", "research")["status"]["flavorsReservation"][0]["resources"][0]["total"] = "0"
+    with cluster(live, tmp_path) as kubeconfig:
+        assert ("ResourceFlavor", old) not in names(install(helm, after, tmp_path, kubeconfig))
+
+
+def test_a_flavor_that_runs_hold_keeps_its_admission_check(helm4: Path, tmp_path: Path) -> None:
+    flex = "flavors: {v6e-4x4: {provisioning: flex-start, versioned: true}}"
+    before = merged(BASE, tree(flex))
+    after = merged(before, tree("flavors: {v6e-4x4: {nodeLabels: {a: b}}}"))
+    live = installed(helm4, before, tmp_path)
+    (old,) = [name for kind, name in names(live) if kind == "ResourceFlavor" and name != "cpu"]
+    resources = [{"name": "google.com/tpu", "total": "16"}]
+    one(live, "ClusterQueue", "research")["status"] = {"flavorsReservation": [{"name": old, "resources": resources}]}
+    with cluster(live, tmp_path) as kubeconfig:
+        objects = install(helm4, after, tmp_path, kubeconfig)
+    research, product = (one(objects, "ClusterQueue", name)["spec"] for name in ("research", "product"))
+    ((check,), (other,)) = (spec["admissionChecksStrategy"]["admissionChecks"] for spec in (research, product))
+    (new,) = other["onFlavors"]
+    assert check == {"name": "flex-start", "onFlavors": [new, old]}
+
+
+def test_the_namespace_of_a_removed_team_keeps_its_restrictions(helm: Path, tmp_path: Path) -> None:
+    own = "{clusterQueue: research, members: {nlp: Group}, resourceQuota: {pods: '7'}}"
+    live = installed(helm, merged(BASE, tree(f"teams: {{nlp: {own}}}")), tmp_path)
+    restrictions = [("ResourceQuota", "nlp"), ("ResourceQuota", "nlp-system-priorities"), ("NetworkPolicy", "nlp")]
+    pod: Tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "host", "namespace": "nlp"}}
+    admitted: Tree = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "run", "namespace": "nlp"},
+        "status": {"admission": {"clusterQueue": "research"}},
+    }
+    ended = [{"type": "Finished", "status": "True"}]
+    finished: Tree = {**admitted, "status": {**admitted["status"], "conditions": ended}}
+    for remaining, kept in (
+        ([pod], True),
+        ([admitted], True),
+        ([finished, {**pod, "status": {"phase": "Failed"}}], False),
+    ):
+        with cluster([*live, *remaining], tmp_path) as kubeconfig:
+            objects = install(helm, BASE, tmp_path, kubeconfig)
+        of_nlp = [obj for obj in objects if obj["metadata"].get("namespace") == "nlp"]
+        policy = json.dumps(one(objects, "ValidatingAdmissionPolicy", "x-runs"))
+        assert ('"nlp"' in policy) is kept
+        if kept:
+            assert names(of_nlp) == set(restrictions)  # no queue, no account, no rights
+            for kind, name in restrictions:
+                assert one(objects, kind, name)["spec"] == one(live, kind, name)["spec"]
+                assert one(objects, kind, name)["metadata"]["labels"] == one(live, kind, name)["metadata"]["labels"]
+        else:
+            assert of_nlp == []
+
+
 def test_all_changes_are_reported_at_once(helm4: Path, tmp_path: Path) -> None:
     values = BEFORE
     for change in (CHANGES[0], *CHANGES[5:]):
@@ -180,6 +259,53 @@ def test_a_namespace_of_another_owner_is_not_managed(
         objects = install(helm, BASE, tmp_path, kubeconfig)
     assert (("Namespace", "research") in names(objects)) is created
     assert ("Namespace", "product") in names(objects)
+
+
+def local_queue(release: str) -> Tree:
+    """A LocalQueue of the team nlp in the namespace research."""
+    annotations = {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "platform"}
+    labels = {"slipway.dev/team": "nlp"}
+    metadata = {"name": "nlp", "namespace": "research", "annotations": annotations, "labels": labels}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata, "spec": {}}
+
+
+OTHER_TEAM = "teams.research.namespace: the namespace research {}; choose another namespace."
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "queues", "refused"),
+    [
+        (
+            "",
+            {},
+            ["other"],
+            OTHER_TEAM.format("belongs to the team nlp of the release other in the namespace platform"),
+        ),
+        (
+            "other",
+            {"slipway.dev/team": "nlp"},
+            [],
+            OTHER_TEAM.format("has the label slipway.dev/team=nlp, so it belongs to another team")
+            + " If there is no such team any more, remove the label: kubectl label namespace research "
+            + "slipway.dev/team-",
+        ),
+        ("other", {"slipway.dev/team": "research"}, [], ""),  # a team that moves to another release
+        ("x", {"slipway.dev/team": "nlp"}, ["x"], ""),  # a team of this release that gets a new name
+    ],
+    ids=["a queue of another release", "a label", "the same team", "a renamed team"],
+)
+def test_a_namespace_of_another_team_is_refused(
+    helm4: Path, tmp_path: Path, owner: str, labels: dict[str, str], queues: list[str], refused: str
+) -> None:
+    existing = namespace("research", owner)
+    existing["metadata"].setdefault("labels", {}).update(labels)
+    with cluster([existing, *map(local_queue, queues)], tmp_path) as kubeconfig:
+        try:
+            install(helm4, BASE, tmp_path, kubeconfig)
+            found = []
+        except HelmError as error:
+            found = sentences_of(error)
+    assert found == [refused] * bool(refused)
 
 
 @pytest.mark.parametrize(

@@ -749,7 +749,7 @@ SCHEMA = [
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
     ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
-    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want string"),
+    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want null or string"),
     ("teams: {product: {resourceQuota: {pods: 5}}}", "at '/teams/product/resourceQuota/pods': got number, want"),
     ("network: {metadataServer: 'yes'}", "at '/network/metadataServer': got string, want boolean"),
     ("visibility: {runs: false}", "at '/visibility': additional properties 'runs' not allowed"),
@@ -802,3 +802,13 @@ def test_lint_renders_all_manifests_of_invalid_values(helm: Path, tmp_path: Path
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert case.message in (done.stderr + done.stdout).replace('\\"', '"')
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_flavor_can_have_no_slices_next_to_one_that_has(helm4: Path, tmp_path: Path) -> None:
+    """Without lookups, a flavor stays in the quota this way until no run holds it."""
+    old = tree(
+        "{flavors: {old: {accelerator: v6e, topology: 8x8}}, clusterQueues: {product: {quota: {old: {slices: 0}}}}}"
+    )
+    assert rejections(helm4, merged(BASE, old), tmp_path) == []
+    none = merged(old, tree("clusterQueues: {product: {quota: {v6e-4x4: {slices: 0}}}}"))
+    assert len(rejections(helm4, merged(BASE, none), tmp_path)) == 2

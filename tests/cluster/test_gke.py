@@ -172,6 +172,8 @@ def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path:
             check=False,
             capture_output=True,
         )
+        for pool in ("gke-tpu-1", "gke-tpu-2"):
+            control_plane.api.delete(f"/api/v1/nodes/{pool}")
         subprocess.run(
             [
                 str(kubectl),
@@ -190,8 +192,19 @@ def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path:
         )
 
 
+def _run_in(api: Api, pool: str, name: str) -> str:
+    """Create a node of the pool with a pod of the run `name`, which no kubelet runs. Returns the path of the pod."""
+    labels = {"cloud.google.com/gke-nodepool": pool}
+    api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": pool, "labels": labels}})
+    container = {"name": "a", "image": "a", "resources": {"limits": {"google.com/tpu": "4"}}}
+    metadata = {"name": name, "namespace": "chip-team", "labels": {"slipway.dev/run": name}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    api.create({**pod, "spec": {"nodeName": pool, "containers": [container]}})
+    return f"/api/v1/namespaces/chip-team/pods/{name}"
+
+
 @ONE_OF_THEM
-def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
+def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPlane) -> None:
     file = str(cloud.values())
     code, out, err = cloud("plan", "-f", file)
     assert code == 0, err
@@ -209,13 +222,30 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud) -> None:
     assert code == 0, out
     assert "gke-tpu-2     RUNNING  ct6e-standard-4t  0 to 4" in out
 
+    # Fewer slices while a run uses the second one. The queues change first, and then an idle pool is deleted.
+    api = control_plane.api
+    pods = [_run_in(api, "gke-tpu-1", "early"), _run_in(api, "gke-tpu-2", "late")]
+    fewer = cloud.values(slices=1)
+    assert cloud.steps(fewer) == ["queues"]
+    code, out, err = cloud("plan", "-f", str(fewer))
+    assert "= node pool gke-tpu-2 is kept: chip-team/late uses it; run up again when it has ended" in out
+    api.delete(pods[0], grace=0)
+    assert cloud.steps(fewer) == ["queues", "node pool gke-tpu-1"]
+    code, out, err = cloud("up", "-f", str(fewer), "--yes")
+    assert code == 0, err
+    assert err.index("Changing queues") < err.index("Deleting node pool gke-tpu-1")
+    assert cloud.steps(fewer) == []
+    api.delete(pods[1], grace=0)
+    code, out, err = cloud("up", "-f", str(cloud.values()), "--yes")
+    assert code == 0, err
+
     # Fewer slices, one that always runs: a pool is deleted, another has nodes.
     smaller = cloud.values(**commands.SMALLER)
     differences = cloud.doctor(smaller)
     assert {each["level"] for each in differences} == {"warning"}
     assert [each["subject"] for each in differences] == cloud.steps(smaller)
     assert "differs (create its nodes)." in [each["says"] for each in differences]
-    assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "node pool gke-tpu-2", "queues"]
+    assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "queues", "node pool gke-tpu-2"]
     code, out, err = cloud("up", "-f", str(smaller), "--yes")
     assert code == 0, err
     assert cloud.steps(smaller) == []

@@ -314,6 +314,11 @@ def test_objects_of_another_owner(cli: ReleaseCli) -> None:
     cli.api.delete(f"{KUEUE}/resourceflavors/{cli.name}-cpu")
     assert cli.install("-f", file).code == 0
     done = cli("install", "queues", "second", "-f", file)
+    assert (
+        f"Error: {file}:7: teams.{cli.name}.namespace: the namespace {cli.name} belongs to the team {cli.name} of the "
+        f"release queues in the namespace {cli.name}; choose another namespace.\n"
+    ) in done.err
+    done = cli("install", "queues", "second", "-f", file, "--set", f"teams.{cli.name}=null")
     assert "already exists in the context admin and belongs to the release queues; nothing was changed." in done.err
     assert len(cli.revisions()) == 1
 
@@ -353,16 +358,7 @@ def test_queues_that_work_and_queues_that_do_not(cli4: ReleaseCli) -> None:
 
 def test_queues_with_runs_are_not_uninstalled(cli4: ReleaseCli) -> None:
     assert cli4.install("-f", cli4.write(VALUES)).code == 0
-    workload = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": "one", "namespace": cli4.name},
-        "spec": {
-            "queueName": cli4.name,
-            "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "a"}]}}}],
-        },
-    }
-    cli4.api.create(workload)
+    cli4.api.create(workload("one", cli4.name, cli4.name))
     done = cli4("uninstall", "queues", "-y")
     assert done.code == 1
     assert f"Error: Runs use the queues of queues: {cli4.name}/one; nothing was changed." in done.err
@@ -375,6 +371,92 @@ def test_queues_with_runs_are_not_uninstalled(cli4: ReleaseCli) -> None:
     cli4.api.merge(one, {"spec": {"active": True}})
     assert cli4("uninstall", "queues", "-y", "--force").code == 0
     assert cli4.revisions() == []
+
+
+def workload(name: str, namespace: str, queue: str) -> dict[str, Any]:
+    container = {"name": "a", "resources": {"requests": {"google.com/tpu": "16"}}}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "queueName": queue,
+            "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}],
+        },
+    }
+
+
+def test_a_team_with_runs_is_not_removed(cli4: ReleaseCli) -> None:
+    file, more = cli4.write(VALUES), cli4.write(MORE, "more.yaml")
+    other, removed = f"{cli4.name}-b", cli4.write("teams: {NAME-b: null}", "removed.yaml")
+    assert cli4.install("-f", file, "-f", more).code == 0
+    cli4.api.create(workload("one", other, other))
+    change = ["-f", file, "-f", more, "-f", removed]
+    shown = [f"= Namespace {other} is kept, with everything in it", f"! {other}/one: its queue {other} is removed"]
+    diff = cli4("diff", "queues", *change)
+    assert (diff.code, [line for line in diff.err.splitlines() if line in shown]) == (0, shown)
+    refused = cli4.install(*change, "-y")
+    assert refused.code == 1
+    assert f"Error: Runs use what this change removes: {other}/one; nothing was changed.\n" in refused.err
+    assert cli4.revisions() == ["deployed"]
+
+    # Without its queue, the team cannot start runs, and its pods keep their restrictions until they end.
+    policy = f"/apis/networking.k8s.io/v1/namespaces/{other}/networkpolicies/{other}"
+    before = cli4.api.get(policy)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "host", "namespace": other}}
+    cli4.api.create({**pod, "spec": {"containers": [{"name": "a", "image": "a"}]}})
+    forced = cli4.install(*change, "--force", "-o", "json")
+    assert (forced.code, forced.json["neededBy"]) == (0, [f"{other}/one"])
+    assert cli4.local_queues == [cli4.name]
+    assert cli4.api.get(policy)["spec"] == before["spec"]
+    assert cli4.api.find(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other}/roles/{other}-member") is None
+    cli4.api.delete(f"/api/v1/namespaces/{other}/pods/host", grace=0)
+    assert cli4.install(*change).code == 0
+    assert cli4.api.find(policy) is None
+
+
+def test_a_flavor_that_runs_hold_is_counted_until_they_end(cli4: ReleaseCli) -> None:
+    file, tpu = cli4.write(VALUES), f"{cli4.name}-tpu"
+    assert cli4.install("-f", file).code == 0
+    cli4.api.create(workload("two", cli4.name, cli4.name))
+    # Kueue writes this status. It is not available here.
+    now = "2026-11-01T00:00:00Z"
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": now}
+    usage = {"name": "main", "count": 1, "flavors": {"google.com/tpu": tpu}, "resourceUsage": {"google.com/tpu": "16"}}
+    admission = {"clusterQueue": cli4.name, "podSetAssignments": [usage]}
+    two = f"{KUEUE}/namespaces/{cli4.name}/workloads/two"
+    cli4.api.merge(f"{two}/status", {"status": {"admission": admission, "conditions": [reserved]}})
+
+    def held(chips: str) -> None:
+        entry = {"name": tpu, "resources": [{"name": "google.com/tpu", "total": chips, "borrowed": "0"}]}
+        cli4.api.merge(f"{cli4.queue}/status", {"status": {"flavorsReservation": [entry], "flavorsUsage": [entry]}})
+
+    def flavors() -> list[str]:
+        return [
+            flavor["name"]
+            for group in cli4.api.get(cli4.queue)["spec"]["resourceGroups"]
+            for flavor in group["flavors"]
+        ]
+
+    held("16")
+    versioned = ["-f", file, "--set", f"flavors.{tpu}.versioned=true", "--set", f"flavors.{tpu}.nodeLabels.a=b"]
+    done = cli4.install(*versioned)
+    assert done.code == 0, done.err
+    assert f"! {cli4.name}/two: it holds the flavor {tpu}, which stays with quota 0 until it ends" in done.err
+    assert "hold the queues until then: clusterQueues.NAME.stopPolicy: Hold." in done.err
+    assert (tpu in flavors(), cli4.chips()) == (True, "0")
+    assert cli4.api.get(f"{KUEUE}/resourceflavors/{tpu}")["metadata"]["labels"]["slipway.dev/retired"] == "true"
+    assert "unchanged." in cli4.install(*versioned).err
+
+    # If the queue cannot keep the flavor, no quota would count the run. Here, Kueue has not yet counted it.
+    held("0")
+    refused = cli4.install(*versioned)
+    assert refused.code == 1
+    assert f"! {cli4.name}/two: the ClusterQueue {cli4.name} no longer counts its flavor {tpu}\n" in refused.err
+    cli4.api.delete(two)
+    assert cli4.install(*versioned).code == 0
+    assert (tpu in flavors(), cli4.api.find(f"{KUEUE}/resourceflavors/{tpu}")) == (False, None)
+    assert cli4("uninstall", "queues", "-y").code == 0
 
 
 def old_queues_chart(folder: Path) -> Path:

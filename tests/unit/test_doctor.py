@@ -530,6 +530,14 @@ def test_a_flavor_that_no_node_matches() -> None:
     assert found.hint.startswith("This is fine if a node pool with these labels scales from zero")
 
 
+def test_a_flavor_that_only_running_runs_keep_is_not_compared_with_nodes() -> None:
+    old = upstream.tpu_flavor("v6e-4x4-old", "tpu-v6e-slice", "4x4")
+    old["metadata"]["labels"] = {"slipway.dev/retired": "true"}
+    before = healthy()
+    more = replace(before, flavors=Fetched([*(before.flavors.seen or []), ResourceFlavor(old)]))
+    assert list(examine(more)) == list(examine(before))
+
+
 def test_a_flavor_that_nearly_matches() -> None:
     other = [*slice_nodes("b", "tpu-v6e-slice", "2x4", 2, 4), *slice_nodes("c", "cpu", "", 1, 0)]
     hints = [one.hint for one in examine(healthy(nodes=parsed(Node, *other))) if one.subject == "flavor v6e-4x4"]

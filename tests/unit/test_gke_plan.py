@@ -274,6 +274,39 @@ def test_only_what_slipway_made_is_deleted(plan: Any) -> None:
     assert "--delete-bucket" in removal.kept[0]
 
 
+def with_pools(*names: str) -> Actual:
+    labels = {"resourceLabels": {"slipway-cluster": "slipway"}}
+    slice_ = {"machineType": "ct6e-standard-4t", **labels}
+    pools = [
+        {"name": name, "config": slice_, "placementPolicy": {"tpuTopology": "4x4"}, "autoscaling": {"enabled": True}}
+        for name in names
+    ]
+    return Actual("1", cluster={"name": "slipway", **labels, "nodePools": pools})
+
+
+def pool_steps(made: Any, actual: Actual, use: dict[str, list[str]]) -> tuple[list[str], list[str], list[str]]:
+    """The TPU pools that are created, deleted, and kept for their runs."""
+    created = [step.what for step in steps.steps(made, actual, use) if step.what.startswith("node pool tpu")]
+    deleted, held = steps.removed_pools(made, actual, use)
+    return created, [step.what for step in deleted], list(held)
+
+
+def test_pools_with_runs_are_kept_and_any_pools_of_the_flavor_count(plan: Any) -> None:
+    six = with_pools(*(f"tpu-{number}" for number in range(1, 7)))
+    four, five = (
+        plan(clusterQueues={"all": {"quota": {"tpu": {"slices": slices}, "cpu": {"cpu": "8", "memory": "32Gi"}}}})
+        for slices in (4, 5)
+    )
+    assert pool_steps(four, six, {}) == ([], ["node pool tpu-5", "node pool tpu-6"], [])
+    busy = {"tpu-5": ["nlp/a"], "tpu-6": ["nlp/a"]}
+    assert pool_steps(four, six, busy) == ([], ["node pool tpu-3", "node pool tpu-4"], [])
+    rest = with_pools("tpu-1", "tpu-2", "tpu-5", "tpu-6")
+    assert pool_steps(four, rest, {}) == ([], [], [])
+    assert pool_steps(five, rest, {}) == (["node pool tpu-3"], [], [])
+    full = {f"tpu-{number}": ["nlp/a"] for number in range(1, 7)}
+    assert pool_steps(four, six, full) == ([], [], ["tpu-5", "tpu-6"])
+
+
 def test_a_bucket_with_objects_of_someone_else_gets_no_label(plan: Any) -> None:
     made = plan()
     for empty, labelled in ((True, True), (False, False)):

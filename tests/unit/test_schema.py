@@ -59,7 +59,7 @@ def test_an_unsupported_keyword_is_rejected() -> None:
     ("schema", "value", "path", "rule", "message"),
     [
         ({"type": "integer"}, "four", (), "type", 'is text ("four"); it must be a whole number.'),
-        ({"type": ["string", "null"]}, 4, (), "type", "is the number 4; it must be text or nothing (null)."),
+        ({"type": ["string", "null"]}, 4, (), "type", "is the number 4; it must be text; put it in quotes."),
         ({"enum": ["a", ""]}, "b", (), "enum", 'is "b"; it must be one of a, "".'),
         ({"minimum": 0, "maximum": 0.5}, 2, (), "minimum", "is 2; it must be at least 0 and at most 0.5."),
         ({"additionalProperties": False}, {"x": 1}, ("x",), "unknown-key", "is unknown."),

@@ -35,14 +35,19 @@
 
 {{- /* queues.teams: JSON of the teams, with the defaults of namespace, queue and service account. */ -}}
 {{- define "queues.teams" -}}
+  {{- include "queues.teamsOf" (dict "root" . "entries" .Values.teams) -}}
+{{- end -}}
+
+{{- /* queues.teamsOf: the same of any `entries`. */ -}}
+{{- define "queues.teamsOf" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
   {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "autoscaling" false "queues" (list) "serviceAccounts" (list)) -}}
-  {{- $teams := include "queues.entries" (dict "entries" .Values.teams "defaults" $defaults) | fromJson -}}
+  {{- $teams := include "queues.entries" (dict "entries" .entries "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}
     {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
-    {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.Values.podSecurity.enforce) -}}
+    {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.root.Values.podSecurity.enforce) -}}
     {{- if kindIs "invalid" $team.allow.hostNetwork }}{{ $_ := set $team.allow "hostNetwork" (eq $team.podSecurity "privileged") }}{{ end -}}
   {{- end -}}
   {{- $teams | toJson -}}
@@ -90,8 +95,12 @@ namespace in the cluster, if any.
   {{- $release := .root.Release -}}
   {{- $name := .team.namespace -}}
   {{- if and .team.createNamespace (not (regexMatch "^(default|kube-.*)$" $name)) (ne $name $release.Namespace) -}}
-    {{- $owner := dig "metadata" "annotations" dict (.live | default dict) -}}
-    {{- $ours := and (eq (get $owner "meta.helm.sh/release-name") $release.Name) (eq (get $owner "meta.helm.sh/release-namespace") $release.Namespace) -}}
-    {{- if or (not .live) $ours }}true{{ end -}}
+    {{- if or (not .live) (include "queues.ours" (dict "release" $release "live" .live)) }}true{{ end -}}
   {{- end -}}
+{{- end -}}
+
+{{- /* queues.ours: "true" if Helm created the object `live` of the cluster for this `release`. */ -}}
+{{- define "queues.ours" -}}
+  {{- $owner := dig "metadata" "annotations" dict .live -}}
+  {{- if and (eq (get $owner "meta.helm.sh/release-name") .release.Name) (eq (get $owner "meta.helm.sh/release-namespace") .release.Namespace) }}true{{ end -}}
 {{- end -}}

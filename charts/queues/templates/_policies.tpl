@@ -8,7 +8,7 @@ set), allow (hostNetwork, autoscaling), tokenClusters.
 {{- define "queues.policies.teams" -}}
   {{- $priorities := include "queues.priorities" . | fromJson -}}
   {{- $found := dict -}}
-  {{- range $name, $team := include "queues.teams" . | fromJson -}}
+  {{- range $name, $team := include "queues.restrictedTeams" . | fromJson -}}
     {{- $allowed := $team.priorities | default (keys $priorities | sortAlpha) -}}
     {{- $podPriorities := list -}}
     {{- range $allowed -}}

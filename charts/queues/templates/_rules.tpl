@@ -12,6 +12,7 @@ the manifests are then empty. All files of a chart have the same root context, i
 {{- end -}}
 
 {{- define "queues.validate" -}}
+  {{- include "common.dropNulls" (dict "values" .Values "keys" (include "queues.maps" . | fromJsonArray)) -}}
   {{- $wrong := concat
     (include "queues.rules.flavors" . | fromJsonArray)
     (include "queues.rules.topologies" . | fromJsonArray)
@@ -31,6 +32,15 @@ the manifests are then empty. All files of a chart have the same root context, i
     {{- $_ := set . "queuesValid" true -}}
     true
   {{- end -}}
+{{- end -}}
+
+{{- /* queues.maps: JSON list of the maps in which null removes an entry. In teams.NAME.resourceQuota, null removes a limit. */ -}}
+{{- define "queues.maps" -}}
+  {{- list
+    "flavors" "flavors.*.nodeLabels" "flavors.*.taints" "flavors.*.tolerations" "topologies"
+    "clusterQueues" "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector"
+    "cohorts" "cohorts.*.quota" "priorities" "teams" "teams.*.members" "teams.*.serviceAccount.annotations"
+    "resourceQuota" "admissionChecks" "network.operatorLabels" "network.egress" "monitoring.labels" | toJson -}}
 {{- end -}}
 
 {{- /* A sentence if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}

@@ -54,8 +54,33 @@ before it changes anything. Without a cluster (helm template), lookups return no
   {{- $wrong | toJson -}}
 {{- end -}}
 
-{{- define "queues.rules.live" -}}
+{{- /* A sentence for each namespace that belongs to a team of another release. Two releases would grant the members of two
+teams rights there, and their policies would refuse each other's runs. */ -}}
+{{- define "queues.rules.namespaces" -}}
   {{- $wrong := list -}}
+  {{- $owners := dict -}}
+  {{- range (lookup "kueue.x-k8s.io/v1beta2" "LocalQueue" "" "").items -}}
+    {{- $team := dig "labels" "slipway.dev/team" "" .metadata -}}
+    {{- $release := dig "annotations" "meta.helm.sh/release-name" "" .metadata -}}
+    {{- if and $team $release (not (include "queues.ours" (dict "release" $.Release "live" .))) -}}
+      {{- $of := printf "the team %s of the release %s in the namespace %s" $team $release (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) -}}
+      {{- $_ := set $owners .metadata.namespace $of -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $name, $team := include "queues.teams" . | fromJson -}}
+    {{- $live := lookup "v1" "Namespace" "" $team.namespace -}}
+    {{- $label := dig "metadata" "labels" "slipway.dev/team" $name $live -}}
+    {{- if hasKey $owners $team.namespace -}}
+      {{- $wrong = append $wrong (printf "teams.%s.namespace: the namespace %s belongs to %s; choose another namespace." $name $team.namespace (get $owners $team.namespace)) -}}
+    {{- else if and (ne $label $name) (not (include "queues.ours" (dict "release" $.Release "live" $live))) -}}
+      {{- $wrong = append $wrong (printf "teams.%s.namespace: the namespace %s has the label slipway.dev/team=%s, so it belongs to another team; choose another namespace. If there is no such team any more, remove the label: kubectl label namespace %s slipway.dev/team-" $name $team.namespace $label $team.namespace) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $wrong | toJson -}}
+{{- end -}}
+
+{{- define "queues.rules.live" -}}
+  {{- $wrong := include "queues.rules.namespaces" . | fromJsonArray -}}
   {{- range include "queues.fixed" . | fromJsonArray -}}
     {{- $live := lookup .apiVersion .kind .namespace .name -}}
     {{- $wrong = concat $wrong (include "queues.rules.change" (dict "fixed" . "live" $live) | fromJsonArray) -}}

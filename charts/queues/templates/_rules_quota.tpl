@@ -8,6 +8,12 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
   {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) -}}
   {{- /* If a flavor is invalid, its kind is unknown, so the rules for the quota as a whole are skipped. */ -}}
   {{- $clear := true -}}
+  {{- /* Resources of which the quota has more than 0: a further flavor can have 0, until no run holds it any more. */ -}}
+  {{- $some := dict -}}
+  {{- range $name, $quota := .quota -}}
+    {{- $borrows := and $.parent (or (not (hasKey $quota "borrowing")) (int64 $quota.borrowing)) -}}
+    {{- if or (int64 $quota.slices) $borrows }}{{ $_ := set $some (dig $name "resource" "" $.flavors) true }}{{ end -}}
+  {{- end -}}
   {{- range $name, $quota := .quota -}}
     {{- $key := printf "%s.%s" $.key $name -}}
     {{- $flavor := get $.flavors $name -}}
@@ -15,7 +21,7 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
     {{- if not $flavor -}}
       {{- $wrong = append $wrong (printf "%s: unknown flavor %q (available in flavors: %s)." $key $name (keys $.flavors | sortAlpha | join ", " | default "none")) -}}
     {{- else if not $flavor.resolved.error -}}
-      {{- $one := dict "key" $key "quota" $quota "flavor" $flavor "parent" $.parent "parentKey" $.parentKey "queue" $.queue -}}
+      {{- $one := dict "key" $key "quota" $quota "flavor" $flavor "parent" $.parent "parentKey" $.parentKey "queue" $.queue "some" $some -}}
       {{- $wrong = concat $wrong (include "queues.rules.quotaLimits" $one | fromJsonArray) -}}
       {{- $wrong = concat $wrong (include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" (not (empty $flavor.resource))) $one | fromJsonArray) -}}
       {{- $kind := ternary "chips" "cpu" (not (empty $flavor.resource)) -}}
@@ -65,7 +71,7 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
     {{- $wrong = append $wrong (printf "%s.slices is missing; set it to the number of slices of %d chips." .key (int64 .flavor.resolved.chips)) -}}
   {{- else -}}
     {{- $slices := int64 $quota.slices -}}
-    {{- if and .queue (eq $slices 0) (or (not .parent) (and (hasKey $quota "borrowing") (eq (int64 $quota.borrowing) 0))) -}}
+    {{- if and .queue (not (hasKey .some .flavor.resource)) -}}
       {{- $wrong = append $wrong (printf "%s.slices is 0 and the queue cannot borrow, so no run would ever start; set it to at least 1." .key) -}}
     {{- end -}}
     {{- if and .queue (hasKey $quota "lending") (gt (int64 $quota.lending) $slices) -}}

@@ -1,4 +1,5 @@
 {{- define "ray-cluster.validate" -}}
+  {{- include "common.dropNullsOfRun" .Values -}}
   {{- $wrong := include "common.rules" (dict "values" .Values "kind" "cluster" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}

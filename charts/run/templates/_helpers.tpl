@@ -4,6 +4,7 @@
 
 {{- /* run.validate: fail with a line for each problem. Each manifest includes it before it reads the values. */ -}}
 {{- define "run.validate" -}}
+  {{- include "common.dropNullsOfRun" .Values -}}
   {{- $kind := .Values.run.kind -}}
   {{- $wrong := list -}}
   {{- if eq $kind "local" -}}

@@ -1,4 +1,5 @@
 {{- define "serve.validate" -}}
+  {{- include "common.dropNullsOfRun" .Values -}}
   {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}

@@ -8,6 +8,15 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
+from launcher.config.accelerators import (
+    AMD_RESOURCE,
+    GPU_LABEL,
+    NVIDIA_RESOURCE,
+    TPU_LABEL,
+    TPU_RESOURCE,
+    label_key,
+    resource,
+)
 from launcher.errors import LauncherError
 from launcher.formatting import table
 from launcher.k8s import label_keys, objects
@@ -15,9 +24,8 @@ from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
 
-_ACCELERATOR, _TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
-_GPU_MODEL = "cloud.google.com/gke-accelerator"
-_CHIPS = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}
+_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+_KINDS = {TPU_RESOURCE: "tpu", NVIDIA_RESOURCE: "gpu", AMD_RESOURCE: "gpu"}
 
 
 @dataclass(frozen=True)
@@ -146,15 +154,21 @@ def check_fit(ray_cluster: Object, config: Mapping[str, Any]) -> None:
 
 
 def groups_of(ray_cluster: Object) -> list[Group]:
-    return [_group(spec) for spec in ray_cluster["spec"].get("workerGroupSpecs") or []]
+    return _groups(ray_cluster, _KINDS, GPU_LABEL)
 
 
-def _group(spec: Object) -> Group:
+def _groups(ray_cluster: Object, kinds: Mapping[str, str], gpu_label: str) -> list[Group]:
+    return [_group(spec, kinds, gpu_label) for spec in ray_cluster["spec"].get("workerGroupSpecs") or []]
+
+
+def _group(spec: Object, kinds: Mapping[str, str], gpu_label: str) -> Group:
     pod = spec["template"]["spec"]
     selector = pod.get("nodeSelector") or {}
-    chips = {kind: sum(_limit(each, name) for each in pod["containers"]) for kind, name in _CHIPS.items()}
+    chips: dict[str, int] = {}
+    for name, of in kinds.items():
+        chips[of] = chips.get(of, 0) + sum(_limit(each, name) for each in pod["containers"])
     kind = next((kind for kind, number in chips.items() if number), "cpu")
-    label = selector.get(_ACCELERATOR if kind == "tpu" else _GPU_MODEL, "") if kind != "cpu" else ""
+    label = selector.get(TPU_LABEL if kind == "tpu" else gpu_label, "") if kind != "cpu" else ""
     replicas = max(int(spec.get("replicas") or 0), _elastic(spec))
     return Group(
         name=str(spec.get("groupName") or ""),
@@ -175,7 +189,8 @@ def _elastic(spec: Object) -> int:
 
 def _check_slices(ray_cluster: Object, config: Mapping[str, Any]) -> None:
     row, count = config["accelerator"], int((config.get("slice") or {}).get("count") or 1)
-    groups = groups_of(ray_cluster)
+    kinds = {**_KINDS, resource(row): "gpu"} if row["kind"] == "gpu" else _KINDS
+    groups = _groups(ray_cluster, kinds, label_key(row) if row["kind"] == "gpu" else GPU_LABEL)
     hosts = int(row["hosts"])
     if row["kind"] == "tpu":
         having = [each for each in groups if _is_slice(each, row)]
@@ -334,7 +349,7 @@ def host(pod: Pod) -> Host:
         group="head" if head else pod.label(label_keys.RAY_GROUP),
         node=pod.node,
         ready=ready,
-        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in _CHIPS.values()),
+        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in _KINDS),
         reason="" if ready else waiting or pod.scheduled.reason or pod.phase,
     )
 

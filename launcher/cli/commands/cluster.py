@@ -3,7 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
     from launcher.gke.plan import Plan
-    from launcher.gke.steps import Step
     from launcher.gke.up import Changes
 
 _MARKS = {"create": "+", "change": "~", "delete": "-"}
@@ -71,6 +70,7 @@ def plan(made: Plan, form: str) -> int:
         "location": made.location,
         "steps": [step.as_json() for step in changes.steps],
         "conflicts": list(changes.conflicts),
+        "kept": {pool: list(runs) for pool, runs in changes.held.items()},
         "idleUsdPerHour": _idle_price(made)[0],
     }
     output.emit(data, form, "\n".join(_lines(made, changes)))
@@ -134,9 +134,9 @@ def status(made: Plan, form: str) -> int:
             f"{made.name}  {cluster.get('status')}  {cluster.get('currentMasterVersion', '')}  {made.location}".rstrip()
         )
         pools = formatting.table([("NODE POOL", "STATUS", "MACHINE TYPE", "NODES"), *rows])
-        text = "\n".join([head, "", pools, "", *_difference_lines(steps, changes.conflicts)])
+        text = "\n".join([head, "", pools, "", *_difference_lines(changes)])
     output.emit(data, form, text)
-    return int(cluster is None or bool(steps or changes.conflicts))
+    return int(cluster is None or bool(steps or changes.conflicts or changes.held))
 
 
 @command.command(cls=ValuesCommand)
@@ -196,18 +196,20 @@ def adopt(target: Target, out: Path | None) -> None:
 def _lines(made: Plan, changes: Changes) -> list[str]:
     """Return the difference as lines of text."""
     lines = [f"cluster {made.name}, project {made.project}, {made.location}"]
-    lines += _difference_lines(changes.steps, changes.conflicts)
+    lines += _difference_lines(changes)
     text = _idle_price(made)[1]
     return [*lines, "", text]
 
 
-def _difference_lines(steps: Sequence[Step], conflicts: Sequence[str]) -> list[str]:
-    if not steps and not conflicts:
+def _difference_lines(changes: Changes) -> list[str]:
+    steps, conflicts = changes.steps, changes.conflicts
+    if not steps and not conflicts and not changes.notes:
         return ["No differences."]
     rows = [(_MARKS[step.action], step.what, step.detail) for step in steps]
     return [
         *(formatting.table(rows, headed=False).splitlines() if rows else []),
         *(f"! {sentence}" for sentence in conflicts),
+        *changes.notes,
     ]
 
 

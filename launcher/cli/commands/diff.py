@@ -42,7 +42,7 @@ def command(
         refuse_name("diff", chart, name)
         plan = api.plan_release(chart, files, sets, name=release, target=target, recover=True)
         changes, data = plan.changes, plan.as_json()
-        output.narrate(plan.description, *filter(None, [plan.recovery]))
+        output.narrate(plan.description, *filter(None, [plan.recovery]), *plan.notes)
     else:
         run = api.plan(files, sets, name=name)
         if run.others:

@@ -23,6 +23,7 @@ from launcher.paths import CHARTS
     "15m for ray-cluster, 30m for serve).",
 )
 @click.option("--recover", is_flag=True, help="Unlock a release that a killed helm command left locked.")
+@click.option("--force", is_flag=True, help="Also remove queues and flavors that runs use.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @format_option
 def command(
@@ -34,6 +35,7 @@ def command(
     dry_run: bool,
     timeout: float | None,
     recover: bool,
+    force: bool,
     yes: bool,
     form: str,
 ) -> int:
@@ -42,8 +44,9 @@ def command(
     The default RELEASE is "queues", or the name of the Ray cluster in run.cluster. The command prints the target and
     the changes first. On a terminal it asks for confirmation; elsewhere (in CI) it continues. If Kubernetes rejects a
     change, all changes are rolled back. A queue that Kueue reports as inactive, or a Ray cluster or a model that waits
-    for its chips, is reported and kept; the exit code is then 1.
+    for its chips, is reported and kept; the exit code is then 1. A change that removes a team, a queue or a flavor that
+    runs use is refused, with the names of the runs, unless --force is given.
     """
 
     plan = api.plan_release(chart, files, sets, name=release, target=target, recover=recover)
-    return release_verbs.apply(plan, form, dry_run=dry_run, yes=yes, timeout=timeout)
+    return release_verbs.apply(plan, form, dry_run=dry_run, yes=yes, timeout=timeout, force=force)

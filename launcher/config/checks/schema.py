@@ -53,12 +53,12 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
     if kinds is not None:
         wanted = [kinds] if isinstance(kinds, str) else kinds
         if not any(_is(value, kind) for kind in wanted):
-            named = " or ".join(_NAMES[kind] for kind in wanted)
-            quotes = "; put it in quotes" if wanted == ["string"] and isinstance(value, (int, float)) else ""
+            named = " or ".join(_NAMES[kind] for kind in wanted if kind != "null" or len(wanted) == 1)
+            quotes = "; put it in quotes" if "string" in wanted and isinstance(value, (int, float)) else ""
             yield Violation(path, "type", f"is {spell_value(value)}; it must be {named}{quotes}.")
             return
     if "enum" in schema and not any(_equal(value, member) for member in schema["enum"]):
-        members = ", ".join(str(member) or '""' for member in schema["enum"])
+        members = ", ".join(str(member) or '""' for member in schema["enum"] if member is not None)
         yield Violation(path, "enum", f"is {json.dumps(value)}; it must be one of {members}.")
     if _is(value, "number"):
         low, high = schema.get("minimum"), schema.get("maximum")

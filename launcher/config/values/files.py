@@ -6,14 +6,29 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from launcher.config.values.assignment import assign
 from launcher.config.values.reader import MAX_BYTES, read_text, resolve
-from launcher.config.values.tree import SET, Node, Origin, Values, dotted, merge, merge_nodes, set_value, with_defaults
+from launcher.config.values.tree import (
+    SET,
+    KeyPath,
+    Node,
+    Origin,
+    Values,
+    dotted,
+    merge,
+    merge_nodes,
+    set_value,
+    with_defaults,
+)
 from launcher.errors import LauncherError
 from launcher.paths import charts_dir, find_values_file
+
+# A team's null removes a limit that all teams have.
+_NULL_IS_A_VALUE = [("teams", "*", "resourceQuota")]
 
 __all__ = [
     "SET",
@@ -22,6 +37,7 @@ __all__ = [
     "chart_defaults",
     "dotted",
     "dumps",
+    "entry_maps",
     "load",
     "merge",
     "read_file",
@@ -70,7 +86,26 @@ def chart_defaults(chart: str) -> Values:
     folder = charts_dir()
     own = read_file(str(folder / chart / "values.yaml"))
     common = read_file(str(folder / "common" / "values.yaml"))
-    return merge(own, Values(Node({"common": common.root}, own.root.origin)))
+    tree = merge(own, Values(Node({"common": common.root}, own.root.origin)))
+    maps = [*entry_maps(chart), *(("common", *path) for path in entry_maps("common"))]
+    return Values(tree.root, maps)
+
+
+@cache
+def entry_maps(chart: str) -> Sequence[KeyPath]:
+    """Return the maps of a chart in which null removes an entry: those whose schema accepts null for every entry."""
+    schema = json.loads((charts_dir() / chart / "values.schema.json").read_text(encoding="utf-8"))
+    return [path for path in _nullable((), schema) if path not in _NULL_IS_A_VALUE]
+
+
+def _nullable(path: KeyPath, schema: Mapping[str, Any]) -> Iterator[KeyPath]:
+    entries = schema.get("additionalProperties")
+    if isinstance(entries, dict):
+        if "null" in entries.get("type", ()):
+            yield path
+        yield from _nullable((*path, "*"), entries)
+    for key, child in schema.get("properties", {}).items():
+        yield from _nullable((*path, key), child)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------

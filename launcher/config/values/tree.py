@@ -42,8 +42,10 @@ class Values:
     fraction are ints here (as in the JSON that Helm writes).
     """
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, maps: Iterable[KeyPath] = ()) -> None:
         self.root = root
+        self.maps = tuple(maps)
+        """The maps of a chart in which a null removes an entry; "*" is any key. Only its defaults have them."""
 
     @classmethod
     def empty(cls, file: str = "") -> Values:
@@ -119,9 +121,22 @@ def with_defaults(user: Values, defaults: Values) -> Values:
 
     A user's null removes the default of that key, and is kept if there is no default. Maps are completed from the
     defaults' maps. Any other user value replaces the default. Defaults contain no null, because Helm 3 and 4 treat
-    it differently.
+    it differently. Then the nulls in the chart's maps of entries are removed, as the chart does.
     """
-    return Values(_coalesce(user.root, defaults.root))
+    root = _coalesce(user.root, defaults.root)
+    for path in defaults.maps:
+        root = _without_nulls(root, path)
+    return Values(root)
+
+
+def _without_nulls(node: Node, path: KeyPath) -> Node:
+    """Return the node without the entries that are null of the maps at `path`."""
+    if not isinstance(node.value, dict):
+        return node
+    if not path:
+        return Node({key: child for key, child in node.value.items() if child.value is not None}, node.origin)
+    names = node.value if path[0] == "*" else [path[0]] * (path[0] in node.value)
+    return Node({**node.value, **{key: _without_nulls(node.value[key], path[1:]) for key in names}}, node.origin)
 
 
 def _coalesce(user: Node, defaults: Node) -> Node:

@@ -17,7 +17,9 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.accelerators import AMD_RESOURCE, GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, TPU_RESOURCE
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
+from launcher.k8s import label_keys
 from launcher.k8s.nodes import Node, Taint, Toleration
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from launcher.k8s.kueue.queues import QuotaOwner, ResourceFlavor, Topology
 
 
-# The resource names of chips in charts/common (common.resource), and GKE's node labels for them.
-TPU, GPU = "google.com/tpu", "nvidia.com/gpu"
-CHIPS = (TPU, GPU)
-_ACCELERATOR = {TPU: "cloud.google.com/gke-tpu-accelerator", GPU: "cloud.google.com/gke-accelerator"}
+# The resource names of chips in charts/common (common.resource), and the node labels for them: GKE's, and those of
+# NVIDIA's GPU feature discovery and of AMD's node labeller.
+TPU, GPU, AMD = TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE
+CHIPS = (TPU, GPU, AMD)
+_LABELS = {TPU: (TPU_LABEL,), GPU: (GPU_LABEL, "nvidia.com/gpu.product"), AMD: ("amd.com/gpu.product-name",)}
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _POOL = "cloud.google.com/gke-nodepool"
 _SPOT = "cloud.google.com/gke-spot"
@@ -53,7 +56,7 @@ class Flavor:
     def chips(self) -> str:
         """The resource name of the flavor's chips; "" for a CPU flavor."""
         by_quota = next((resource for resource in CHIPS if resource in self.quota), "")
-        by_label = next((resource for resource, key in _ACCELERATOR.items() if key in self.labels), "")
+        by_label = next((resource for resource, keys in _LABELS.items() if self.labels.keys() & keys), "")
         return by_quota or by_label
 
     def matches(self, node: Node) -> bool:
@@ -69,7 +72,7 @@ class Flavor:
 
 
 def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> list[Flavor]:
-    """Return the flavors, with the quota that the owners have in them."""
+    """Return the flavors, with the quota that the owners have in them, without those that only running runs keep."""
     quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for owner in owners:
         for (flavor, resource), own in owner.quotas.items():
@@ -77,6 +80,8 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
     chips = [Toleration(resource, "Exists", effect="NoSchedule") for resource in CHIPS]
     made = []
     for one in objects:
+        if one.label(label_keys.RETIRED):
+            continue
         taints = [Toleration(taint.key, "Exists") for taint in one.node_taints]
         tolerations = [*one.tolerations, *taints, *chips]
         made.append(Flavor(one.name, one.node_labels, tolerations, one.topology, dict(quota[one.name])))
@@ -85,7 +90,7 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
 
 def has_tpus(sight: ClusterInventory) -> bool | None:
     """Return whether the cluster has, or may get, TPUs; None if the nodes cannot be read and no flavor is for TPUs."""
-    found = [any(node.allocatable(TPU) or node.label(_ACCELERATOR[TPU]) for node in sight.nodes.seen or [])]
+    found = [any(node.allocatable(TPU) or node.label(TPU_LABEL) for node in sight.nodes.seen or [])]
     for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
         found.append(flavor.chips == TPU)
     return True if any(found) else None if sight.nodes.seen is None else False
@@ -279,7 +284,7 @@ def _uncovered(those: Sequence[Flavor], nodes: Sequence[Node], table: Mapping[st
 def _shape(node: Node, table: Mapping[str, Any]) -> str:
     """Return the shape of a node from its labels: "v5e 2x4", "h100-80gb spot"."""
     resource = next((one for one in CHIPS if node.allocatable(one)), TPU)
-    accelerator = node.label(_ACCELERATOR[resource])
+    accelerator = _accelerator(node.labels, resource)[1]
     words = [_row(accelerator, table) or accelerator or resource, node.label(_TOPOLOGY)]
     words.append("spot" if node.label(_SPOT) == "true" else "")
     return " ".join(filter(None, words))
@@ -302,7 +307,7 @@ def _counted(nodes: Iterable[Node], table: Mapping[str, Any]) -> str:
 
 
 def _example(node: Node, resource: str, table: Mapping[str, Any]) -> str:
-    row, topology = _row(node.label(_ACCELERATOR[resource]), table), node.label(_TOPOLOGY)
+    row, topology = _row(_accelerator(node.labels, resource)[1], table), node.label(_TOPOLOGY)
     if not row:
         return "."
     fields = {"accelerator": row, "topology": topology, "provisioning": "spot" * (node.label(_SPOT) == "true")}
@@ -313,15 +318,19 @@ def _example(node: Node, resource: str, table: Mapping[str, Any]) -> str:
 
 def _near(flavor: Flavor, nodes: Sequence[Node], table: Mapping[str, Any]) -> str:
     """Suggest a similar label, or existing nodes, for a flavor that no node matches; "" without a suggestion."""
-    key = _ACCELERATOR.get(flavor.chips, "")
-    wanted = flavor.labels.get(key, "")
+    key, wanted = _accelerator(flavor.labels, flavor.chips)
     real = {str(row["label"]) for row in table.values() if row.get("label")}
-    if wanted and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
+    if key in (TPU_LABEL, GPU_LABEL) and wanted not in real and (near := get_close_matches(wanted, sorted(real), n=1)):
         return f"GKE has no {key}={wanted}; did you mean {near[0]}?"
     same = [node for node in nodes if wanted and node.label(key) == wanted]
     if same:
         return f"The cluster has {_counted(same, table)} with this accelerator."
     return ""
+
+
+def _accelerator(labels: Mapping[str, str], resource: str) -> tuple[str, str]:
+    """Return the label for an accelerator and its value; ("", "") if there is none."""
+    return next(((key, labels[key]) for key in _LABELS.get(resource, ()) if labels.get(key)), ("", ""))
 
 
 def _row(accelerator: str, table: Mapping[str, Any]) -> str:

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from launcher.config.accelerators import AMD_RESOURCE, NVIDIA_RESOURCE, TPU_RESOURCE
 from launcher.formatting import duration
 from launcher.k8s.objects import seconds_since
 
-_UNITS = {"google.com/tpu": ("chip", "chips"), "nvidia.com/gpu": ("GPU", "GPUs"), "cpu": ("CPU", "CPUs")}
+_UNITS = {
+    TPU_RESOURCE: ("chip", "chips"),
+    NVIDIA_RESOURCE: ("GPU", "GPUs"),
+    AMD_RESOURCE: ("GPU", "GPUs"),
+    "cpu": ("CPU", "CPUs"),
+}
 
 
 def amount(resource: str, value: Decimal) -> str:

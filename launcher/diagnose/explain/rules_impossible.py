@@ -18,6 +18,8 @@ _KEYS = {
     TOPOLOGY: "slice.topology",
     ACCELERATOR: "slice.accelerator",
     "cloud.google.com/gke-accelerator": "slice.accelerator",
+    "nvidia.com/gpu.product": "slice.accelerator",
+    "amd.com/gpu.product-name": "slice.accelerator",
     "cloud.google.com/gke-spot": "slice.provisioning",
     "cloud.google.com/reservation-name": "slice.reservation",
     "node.kubernetes.io/instance-type": "slice.machineType",

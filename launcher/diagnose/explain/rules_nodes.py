@@ -313,5 +313,5 @@ def _key(resource: str, pod: Pod) -> str:
 
 
 def _plain(resources: list[str]) -> str:
-    words = {"google.com/tpu": "chips", "nvidia.com/gpu": "GPUs"}
+    words = {"google.com/tpu": "chips", "nvidia.com/gpu": "GPUs", "amd.com/gpu": "GPUs"}
     return join_words([words.get(item, item) for item in dict.fromkeys(resources)], "or")

@@ -52,3 +52,35 @@ group of its own.
   {{- end -}}
   {{- $split | toJson -}}
 {{- end -}}
+
+{{- /*
+common.dropNulls: remove the entries that are null from the maps of entries: an overlay removes an entry of another file
+with null, and Helm keeps such a null if the chart has no default for it. Renders nothing. Takes `values` and `keys`, the
+dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps.
+*/ -}}
+{{- define "common.dropNulls" -}}
+  {{- $tables := list "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes" "common.accelerators.*.hostMemoryGiB" "common.prices" -}}
+  {{- range $key := concat $tables .keys -}}
+    {{- $maps := list $.values -}}
+    {{- range $part := splitList "." $key -}}
+      {{- $below := list -}}
+      {{- range $maps -}}
+        {{- range $name, $entry := . -}}
+          {{- if and (has $part (list "*" $name)) (kindIs "map" $entry) }}{{ $below = append $below $entry }}{{ end -}}
+        {{- end -}}
+      {{- end -}}
+      {{- $maps = $below -}}
+    {{- end -}}
+    {{- range $map := $maps -}}
+      {{- range $name, $entry := $map -}}
+        {{- if kindIs "invalid" $entry }}{{ $_ := unset $map $name }}{{ end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* common.dropNullsOfRun: the same for the values of charts/run, charts/ray-cluster and charts/serve. Takes them. */ -}}
+{{- define "common.dropNullsOfRun" -}}
+  {{- $keys := list "storage.sidecarLimits" "head.nodeSelector" "head.tolerations" "worker.env" "worker.secretEnv" "worker.envFrom" "worker.nodeSelector" "worker.tolerations" "cluster.groups" "cluster.labels" -}}
+  {{- include "common.dropNulls" (dict "values" . "keys" $keys) -}}
+{{- end -}}

@@ -17,6 +17,7 @@ capabilities:
   {{- $env := .container.env | default list -}}
   {{- if not .head -}}
     {{- $plain := dict "JAX_PLATFORMS" (get (dict "tpu" "tpu,cpu" "gpu" "cuda,cpu" "cpu" "cpu") .slice.resolved.kind) -}}
+    {{- if eq (include "common.resource" .slice.resolved) "amd.com/gpu" }}{{ $_ := set $plain "JAX_PLATFORMS" "rocm,cpu" }}{{ end -}}
     {{- if eq .slice.resolved.kind "tpu" }}{{ $_ := set $plain "ENABLE_PJRT_COMPATIBILITY" "true" }}{{ end -}}
     {{- range $name, $value := mergeOverwrite $plain .values.worker.env -}}
       {{- $env = append $env (dict "name" $name "value" $value) -}}

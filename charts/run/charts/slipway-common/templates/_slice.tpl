@@ -5,7 +5,7 @@ the same; tests/charts/test_presets_slices.py compares the two for every shape.
 
 {{- /*
 common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) requests: what the table's row
-contains about one chip (kind, label, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost
+contains about one chip (kind, label, labelKey, resource, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost
 and, per slice, chips and hosts. If there is no such slice, `error` is a sentence that starts with a key below `key`.
 Takes `slice`, `accelerators` (the table) and `key`.
 */ -}}
@@ -100,12 +100,12 @@ by commas; "" if the row does not have the shape.
 
 {{- /* common.resource: the extended resource of a resolved slice's chips; "" for cpu. */ -}}
 {{- define "common.resource" -}}
-  {{- get (dict "tpu" "google.com/tpu" "gpu" "nvidia.com/gpu") .kind -}}
+  {{- ternary (.resource | default "nvidia.com/gpu") (get (dict "tpu" "google.com/tpu") .kind) (eq .kind "gpu") -}}
 {{- end -}}
 
 {{- /*
-common.nodeLabels: JSON of the labels that nodes with these machines have on GKE. Pods select nodes by them, and flavors
-match them. The accelerator `cpu` has none, because any machine is suitable. Takes `accelerator` (the result of
+common.nodeLabels: JSON of the labels that nodes with these machines have on GKE, or off GKE the label of the row. Pods
+select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable. Takes `accelerator` (the result of
 common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
 */ -}}
 {{- define "common.nodeLabels" -}}
@@ -115,7 +115,7 @@ common.slice), `machineType` (as in the values, "" for any), `provisioning` and 
     {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
     {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
   {{- else if eq .accelerator.kind "gpu" -}}
-    {{- $labels = dict "cloud.google.com/gke-accelerator" .accelerator.label -}}
+    {{- with .accelerator.label }}{{ $labels = dict ($.accelerator.labelKey | default "cloud.google.com/gke-accelerator") . }}{{ end -}}
   {{- end -}}
   {{- if eq .provisioning "spot" -}}
     {{- $_ := set $labels "cloud.google.com/gke-spot" "true" -}}

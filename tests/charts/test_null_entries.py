@@ -1,0 +1,133 @@
+"""null removes an entry of a map that another file has: in Helm 3 and 4, in an umbrella chart, in the launcher."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.config.values import files as values
+from launcher.helm.client import Helm
+from tests.charts.helm import template
+
+CHARTS = Path(__file__).parents[2] / "charts"
+Tree = dict[str, Any]
+
+# Values with an entry in every map of charts/run, and so of charts/ray-cluster and charts/serve.
+RUN = """
+image: {repository: example.com/image, tag: "1"}
+slice: {accelerator: v6e, topology: 2x2}
+storage: {bucket: a-bucket, sidecarLimits: {cpu: "1"}}
+head: {nodeSelector: {a: b}, tolerations: {t: {key: t}}}
+worker:
+  env: {A: b}
+  secretEnv: {S: {name: s, key: s}}
+  envFrom: {settings: ConfigMap}
+  nodeSelector: {a: b}
+  tolerations: {t: {key: t}}
+cluster:
+  labels: {a: b}
+"""
+TABLE = "common: {accelerators: {v6e: {topologies: {}, machineTypes: {}, hostMemoryGiB: {}}}, prices: {}}"
+
+
+def base(chart: str) -> Tree:
+    """Return values in which every map of the chart has an entry."""
+    text = (CHARTS / "queues" / "ci" / "everything-values.yaml").read_text() if chart == "queues" else RUN
+    tree: Tree = yaml.safe_load(text)
+    tree |= yaml.safe_load(TABLE)
+    if chart == "run":
+        tree |= {"run": {"kind": "ray-job", "name": "a-run"}, "data": {"corpus": "python"}}
+    if chart == "ray-cluster":
+        tree["cluster"]["groups"] = {"more": {"accelerator": "v6e", "topology": "4x4", "count": 1}}
+    if chart == "serve":
+        tree |= {"serve": {"model": "hf:a/b", "apiKey": {"required": False}}}
+    return tree
+
+
+def maps(chart: str) -> Sequence[tuple[str, ...]]:
+    own = [path for path in values.entry_maps(chart) if path != ("cluster", "groups") or chart == "ray-cluster"]
+    return [*own, *(("common", *path) for path in values.entry_maps("common"))]
+
+
+def at(tree: Tree, path: tuple[str, ...]) -> Iterator[Tree]:
+    """Yield the maps at the path in the tree; `*` is any key."""
+    if not path:
+        yield tree
+        return
+    for key in tree if path[0] == "*" else [path[0]] * (path[0] in tree):
+        if isinstance(tree[key], dict):
+            yield from at(tree[key], path[1:])
+
+
+def with_entries(chart: str, entry: Any) -> Tree:
+    """Return the base with `entry` under the key "gone" of every map of entries. Fails if the base lacks a map."""
+    tree = base(chart)
+    for path in sorted(maps(chart), key=len, reverse=True):
+        found = list(at(tree, path))
+        assert found, f"the base has no {path}"
+        for each in found:
+            each["gone"] = entry
+    return tree
+
+
+@pytest.mark.parametrize("chart", ["queues", "run", "ray-cluster", "serve"])
+def test_null_removes_an_entry_of_every_map(
+    helm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chart: str
+) -> None:
+    first, null = tmp_path / "first.yaml", tmp_path / "null.yaml"
+    first.write_text(yaml.safe_dump(base(chart)))
+    null.write_text(yaml.safe_dump(with_entries(chart, None)))
+    expected = template(helm, CHARTS / chart, [first])
+    assert expected == template(helm, CHARTS / chart, [first, null])
+
+    defaults = values.chart_defaults(chart)
+    effective = [values.with_defaults(values.load(files), defaults).tree for files in ([first], [first, null])]
+    assert effective[0] == effective[1]
+    monkeypatch.setenv("SLIPWAY_HELM", str(helm))
+    by_launcher = Helm().manifest(chart, "x", "default", values.load([first, null]).tree)
+    assert by_launcher == expected
+
+
+def test_an_overlay_removes_a_team_with_its_queue_and_flavor(helm: Path, tmp_path: Path) -> None:
+    base_file, over, expected = (tmp_path / name for name in ("base.yaml", "over.yaml", "expected.yaml"))
+    kept = {
+        "flavors": {"v6e-4x4": {"accelerator": "v6e", "topology": "4x4"}, "cpu": {"accelerator": "cpu"}},
+        "clusterQueues": {"a": {"quota": {"v6e-4x4": {"slices": 1}, "cpu": {"cpu": "8", "memory": "8Gi"}}}},
+        "teams": {"a": {"clusterQueue": "a", "resourceQuota": {"pods": None}}},
+    }
+    more = json.loads(json.dumps(kept))
+    more["flavors"]["old"] = {"accelerator": "v5p", "topology": "2x2x1"}
+    more["clusterQueues"]["b"] = {"quota": {"old": {"slices": 1}, "cpu": {"cpu": "8", "memory": "8Gi"}}}
+    more["clusterQueues"]["a"]["quota"]["old"] = {"slices": 1}
+    more["teams"]["b"] = {"clusterQueue": "b", "members": {"x@example.com": "User"}}
+    more["teams"]["a"]["members"] = {"y@example.com": "User"}
+    base_file.write_text(json.dumps(more))
+    expected.write_text(json.dumps(kept))
+    nulls: Tree = {
+        "flavors": {"old": None},
+        "clusterQueues": {"b": None, "a": {"quota": {"old": None}}},
+        "teams": {"b": None, "a": {"members": {"y@example.com": None}}},
+    }
+    over.write_text(json.dumps(nulls))
+    wanted = template(helm, CHARTS / "queues", [expected])
+    assert template(helm, CHARTS / "queues", [base_file, over]) == wanted
+    assert 'pods: "10000"' not in wanted  # the team's null removed the limit
+
+    # In an umbrella chart, the base is the parent's values.yaml.
+    parent = tmp_path / "parent"
+    shutil.copytree(CHARTS / "queues", parent / "charts" / "slipway-queues")
+    dependency = "dependencies: [{name: slipway-queues, alias: queues, version: '*'}]"
+    (parent / "Chart.yaml").write_text(f"apiVersion: v2\nname: parent\nversion: 0.1.0\n{dependency}\n")
+    (parent / "values.yaml").write_text(json.dumps({"queues": more}))
+    over.write_text(json.dumps({"queues": nulls}))
+
+    def objects(text: str) -> list[tuple[str, str]]:
+        return sorted((obj["kind"], obj["metadata"]["name"]) for obj in yaml.safe_load_all(text) if obj)
+
+    assert objects(template(helm, parent, [over])) == objects(wanted)
