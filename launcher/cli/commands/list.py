@@ -84,7 +84,7 @@ def command(
         warned.append(sentence)
         output.narrate(f"Warning: {sentence}")
 
-    runs = api.list_runs(warn, target=target, sweep=sweep)
+    runs = api.list_runs(warn, target=target, sweep=sweep, everything=True)
     found = [run for run in runs if selection.matches(run, names) and only.accepts(run)]
     unknown = [name for name in names if not any(selection.matches(run, [name]) for run in runs)]
     if runs and unknown:
@@ -111,7 +111,10 @@ def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
 
     Makes no request if none waits.
     """
-    waits = [run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED) for run in runs]
+    waits = [
+        run.in_cluster and not run.foreign and run.queue and run.state in (State.QUEUED, State.PREEMPTED)
+        for run in runs
+    ]
     expected: dict[str, Expectation] = {}
     if any(waits):
         try:
