@@ -345,7 +345,7 @@ def test_a_shared_bucket_is_a_warning(plan: Any) -> None:
     granted = {principal("research"): ROLE, principal("vision"): ROLE}
     assert steps.conflicts(made, there(shared=granted)) == []
     assert changed(steps.steps(made, there(shared=granted))) == []
-    assert plan({"bucket": {"shared": True}}).warnings == ()  # one team shares it with nobody
+    assert plan({"bucket": {"shared": True}}).warnings == ()  # one team does not share it
 
 
 def test_roles_of_a_team_that_is_gone_are_revoked(plan: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a list of runs shows besides runs: chips that no quota counts, and objects in the queues that are not Slipway's.
+"""Add to a list of runs the chips that no quota counts, and the objects in the queues that Slipway did not create.
 
 A foreign object is one for which Kueue has a Workload, and which Slipway did not create: a RayJob, JobSet, Job or pod
 of kubectl, for example.
@@ -23,7 +23,7 @@ from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
 
 _LISTED_APART = ("RayCluster",)
-"""Kinds that `launcher list` shows in a table of their own, whoever created them."""
+"""Kinds that `launcher list` shows in a table of their own, also those of other clients."""
 
 
 def add(

@@ -56,6 +56,11 @@ def command(
     -o json or yaml, only the runs are printed, or with --models only the served models, or with --clusters only the
     Ray clusters.
 
+    MADE BY marks objects in the queues that Slipway did not create, such as a RayJob of kubectl; with -o json, they
+    have "foreign": true, and their kind is the Kubernetes kind. UNCOUNTED is the number of chips that the pods use
+    although no quota counts them, for example because the run has ended and its Ray cluster was kept; with -o json,
+    uncounted_chips and uncounted_reason. Both need the right to list pods and Workloads.
+
     STARTS is when a run that waits in a queue will start, by a simulation of Kueue's scheduler. It is left out with
     --all-namespaces, if the queues of the cluster cannot be read, and if the simulation takes longer than 5 s. launcher
     simulate prints the details.

@@ -1,4 +1,4 @@
-"""Explain the state of an object in a queue that Slipway did not create, by the rules for runs until its pods run.
+"""Explain the state of any object in a queue that is not a run, by the rules for runs until its pods run.
 
 All is read from its Workload, so that the kind of the object does not matter.
 """
@@ -19,7 +19,7 @@ from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import client as door
 from launcher.k8s import label_keys
-from launcher.k8s.client import Cluster
+from launcher.k8s.client import RAY_CLUSTER, Cluster
 from launcher.k8s.kueue.uncounted import owner_of
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
@@ -99,10 +99,10 @@ def explain(cluster: Cluster, name: str) -> Explanation | None:
             f"{name} is {status.state}{f': {sentence(one_line(status.reason))}' if status.reason else '.'}"
         )
     stand = queue_position.queue_position(situation) if status.state in (State.QUEUED, State.PREEMPTED) else None
-    shown = [
-        Evidence(status.kind, name, "Slipway did not create it, so launcher cancel and launcher delete do not apply."),
-        *finding.evidence,
-    ]
+    shown = [*finding.evidence]
+    if status.kind != RAY_CLUSTER.kind:  # those of charts/ray-cluster are in queues, too
+        says = "Slipway did not create it, so launcher cancel and launcher delete do not apply."
+        shown.insert(0, Evidence(status.kind, name, says))
     if stand is not None and (stand.position is not None or stand.ahead or stand.waiting):
         shown.append(queue_position.evidence(situation, stand))
     return Explanation(
