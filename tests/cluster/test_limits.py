@@ -65,7 +65,7 @@ def test_the_services_of_runs_are_allowed(admin: Api) -> None:
 
 def test_claims_have_a_limit(admin: Api) -> None:
     """JobSet (volumeClaimPolicies) and Kubernetes (an ephemeral volume) create the claims that a run requests."""
-    with pytest.raises(ApiError, match="exceeded quota: research, requested: requests.storage=500Ti"):
+    with pytest.raises(ApiError, match=r"exceeded quota: research, requested: requests\.storage=500Ti"):
         admin.create(obj("PersistentVolumeClaim", "large", claim("500Ti")))
     admin.create(obj("PersistentVolumeClaim", "lustre", claim("9000Gi")))
 

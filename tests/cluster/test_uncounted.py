@@ -36,8 +36,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uncounted, "SETTLES", 0)
 
 
-def listed(cli: LauncherCli, *options: str) -> dict[str, Any]:
-    return {entry["name"]: entry for entry in cli("list", "-o", "json", *options).json}
+def listed(cli: LauncherCli) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in cli("list", "-n", cli.namespace, "-o", "json").json}
 
 
 def test_a_rayjob_of_kubectl_is_listed_and_explained(rayjob: str, cli: LauncherCli) -> None:
@@ -46,15 +46,15 @@ def test_a_rayjob_of_kubectl_is_listed_and_explained(rayjob: str, cli: LauncherC
         *("RayJob", True, "multislice"),
         0,
     )
-    text = cli("list")
+    text = cli("list", "-n", cli.namespace)
     assert "MADE BY" in text.out
     assert "another client" in text.out
     assert "no quota counts" not in text.err
-    explained = cli("explain", rayjob)
+    explained = cli("explain", rayjob, "-n", cli.namespace)
     assert explained.code == 0, explained.err
     assert "Slipway did not create it" in explained.out
     for verb in (["cancel", rayjob], ["delete", rayjob, "--yes"], ["delete", "ray*", "--yes"]):
-        assert cli(*verb).code == 1  # verbs that change runs do not see it
+        assert cli(*verb, "-n", cli.namespace).code == 1  # verbs that change runs do not see it
 
 
 def test_chips_of_a_rayjob_that_has_ended(
@@ -74,13 +74,13 @@ def test_chips_of_a_rayjob_that_has_ended(
         },
     ]
     admin.merge(f"{path_of(workload)}/status", {"status": {"conditions": conditions}})
-    result = cli("list", "-o", "json")
+    result = cli("list", "-n", cli.namespace, "-o", "json")
     (entry,) = result.json
     assert (entry["state"], entry["uncounted_chips"]) == ("succeeded", 8)
     assert entry["uncounted_reason"].endswith("and its pods were not deleted.")
     assert f"The RayJob {cli.namespace}/rayjob uses 8 chips that no quota counts (2 pods on " in result.err
     assert f"To release them: kubectl delete rayjob rayjob -n {cli.namespace}" in result.err
-    assert "8 chips" in cli("list").out
+    assert "8 chips" in cli("list", "-n", cli.namespace).out
     cli.use_environment(monkeypatch)
     says = [one.says for one in api.doctor(Target(namespace=cli.namespace)) if one.subject == "chips in use"]
     (ours,) = [each for each in says if each.startswith(f"{cli.namespace} uses")]
@@ -105,7 +105,7 @@ def test_a_pod_with_chips_and_without_a_queue(
 def test_a_user_without_the_right_to_read_pods(
     rayjob: str, cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The list is complete but for the chips, and a note says so."""
+    """The list is complete except for the chips, which a note reports."""
     rules = [
         {"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["get", "list"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "list"]},
