@@ -24,13 +24,22 @@ if TYPE_CHECKING:
 
 
 def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
-    """Return why the run is in its state: a sentence, the evidence, and suggestions. Changes nothing."""
-    from launcher.diagnose.explain import explain_run
+    """Return why the run is in its state: a sentence, the evidence, and suggestions. Changes nothing.
+
+    Explains an object in a queue that Slipway did not create, too, if no run has the name.
+    """
+    from launcher.diagnose.explain import explain_run, foreign
 
     found = find_run(name, target, summary=True)
-    if found is None:
+    if found is not None:
+        return explain_run(*found)
+    explained = None
+    if target.cluster_requested:
+        with contextlib.suppress(LauncherError):  # the error is that there is no such run
+            explained = foreign.explain(target.cluster(), name)
+    if explained is None:
         raise no_run(name, target)
-    return explain_run(*found)
+    return explained
 
 
 def clusters(

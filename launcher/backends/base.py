@@ -56,8 +56,10 @@ class RunStatus:
     its topology ("v6e 4x4"); `slices` is the number of slices; `provisioning` is how its machines are provisioned, ""
     if on demand ("spot"; for a run with alternatives the flavor that it got, "flavor v6e-spot"); `context` is the
     kubectl context. `sweep` is the sweep that contains the run, and `sweep_values` the values that the sweep set, by
-    key. `stuck` is True if the run waits for something that waiting does not fix; `reason` then describes the fix. A
-    field that is unknown, or that does not apply to the kind, is None or empty.
+    key. `stuck` is True if the run waits for something that waiting does not fix; `reason` then describes the fix.
+    `uncounted_chips` is the number of chips that its pods use although no quota counts them, and `uncounted_reason` is
+    why; only `list` finds them. `foreign` is True for an object in a queue that Slipway did not create: its `kind` is
+    then the Kubernetes kind. A field that is unknown, or that does not apply to the kind, is None or empty.
     """
 
     name: str
@@ -91,6 +93,9 @@ class RunStatus:
     stuck: bool = False
     preemptions: int = 0
     provisioning: str = ""
+    foreign: bool = False
+    uncounted_chips: int = 0
+    uncounted_reason: str = ""
 
     @property
     def machines(self) -> str:
@@ -102,11 +107,11 @@ class RunStatus:
     @property
     def has_object(self) -> bool:
         """Whether the run has its own Kubernetes object; see RunKind."""
-        return RunKind(self.kind).has_object
+        return not self.foreign and RunKind(self.kind).has_object
 
     @property
     def in_cluster(self) -> bool:
-        return RunKind(self.kind) is not RunKind.LOCAL
+        return self.foreign or RunKind(self.kind) is not RunKind.LOCAL
 
     @property
     def can_be_cancelled(self) -> bool:
@@ -223,10 +228,11 @@ class Backend(Protocol):
         """
         ...
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
         """Return every run of this kind, newest first. Call `warn` with a sentence for each run that cannot be read.
 
-        With `sweep`, return only the runs of the sweep with that name.
+        With `sweep`, return only the runs of the sweep with that name. With `everything`, find the chips that no quota
+        counts, and return the objects in the queues that Slipway did not create, too.
         """
         ...
 

@@ -213,18 +213,23 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
 
 
 def list_runs(
-    warn: Callable[[str], None] = lambda _: None, *, target: Target = DEFAULT_TARGET, sweep: str = ""
+    warn: Callable[[str], None] = lambda _: None,
+    *,
+    target: Target = DEFAULT_TARGET,
+    sweep: str = "",
+    everything: bool = False,
 ) -> list[RunStatus]:
     """Return every run, newest first. Call `warn` once for each run, or cluster, that cannot be read.
 
-    With `sweep`, return only the runs of that sweep. Raises LauncherError if only a cluster is queried and it does not
-    answer.
+    With `sweep`, return only the runs of that sweep. With `everything`, find the chips that no quota counts
+    (`uncounted_chips`), and return the objects in the queues that Slipway did not create (`foreign`), too. Raises
+    LauncherError if only a cluster is queried and it does not answer.
     """
-    return [run for _, run in list_with_backends(warn, target=target, sweep=sweep)]
+    return [run for _, run in list_with_backends(warn, target=target, sweep=sweep, everything=everything)]
 
 
 def list_with_backends(
-    warn: Callable[[str], None], *, target: Target, sweep: str = ""
+    warn: Callable[[str], None], *, target: Target, sweep: str = "", everything: bool = False
 ) -> list[tuple[Backend, RunStatus]]:
     """Return the runs of `list_runs`, each with its backend."""
     reported: set[str] = set()
@@ -235,7 +240,7 @@ def list_with_backends(
             warn(sentence)
 
     all_namespaces, refusal = _backends(target)
-    asked = _ask_each(all_namespaces, lambda backend: backend.list(once, sweep=sweep))
+    asked = _ask_each(all_namespaces, lambda backend: backend.list(once, sweep=sweep, everything=everything))
     for backend in all_namespaces:
         for sentence in sorted(backend.cluster.unreadable) if backend.cluster is not None else ():
             once(f"{sentence} It is left out.")

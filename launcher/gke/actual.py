@@ -28,12 +28,15 @@ class Actual:
     apis: frozenset[str] = frozenset()
     project_roles: frozenset[tuple[str, str]] = frozenset()
     cluster: Found = None
-    bucket: Found = None
-    bucket_is_empty: bool = False
-    bucket_roles: frozenset[tuple[str, str]] = frozenset()
+    buckets: Mapping[str, Found] = field(default_factory=dict)
+    """The buckets of the plan, gke.bucket.name itself, and those that Slipway made for the cluster, by name."""
+    empty_buckets: frozenset[str] = frozenset()
+    """Those of the plan that have no objects."""
+    bucket_roles: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     registry: Found = None
     registry_roles: frozenset[tuple[str, str]] = frozenset()
     accounts: Mapping[str, Found] = field(default_factory=dict)
+    """The service accounts of the plan, and those of this project with a role on a bucket, by address."""
     account_roles: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     missing: tuple[tuple[str, str], ...] = ()
     """Each with the name of the flavor (or "" for the system pool) and a sentence."""
@@ -81,19 +84,76 @@ def read(plan: Plan, google: Google | None = None) -> Actual:
         calls[f"account {address}"] = partial(google.get, "IAM", f"v1/{_account(address)}")
     for address in addresses[1:]:
         calls[f"roles {address}"] = partial(google.post, "IAM", f"v1/{_account(address)}:getIamPolicy", {})
-    if plan.bucket:
-        calls["bucket"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}")
-        calls["bucket objects"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/o", {"maxResults": "1"})
-        calls["bucket roles"] = lambda: google.get("STORAGE", f"storage/v1/b/{plan.bucket}/iam")
+    calls["buckets"] = partial(_buckets, google, plan.project)
+    for bucket in _named(plan):
+        path = f"storage/v1/b/{bucket}"
+        calls[f"bucket {bucket}"] = partial(google.get, "STORAGE", path)
+        calls[f"objects {bucket}"] = partial(google.get, "STORAGE", f"{path}/o", {"maxResults": "1"})
+        calls[f"roles of {bucket}"] = partial(google.get, "STORAGE", f"{path}/iam")
     if plan.registry:
         registry = f"v1/{project}/locations/{plan.registry_location}/repositories/{plan.registry}"
         calls["registry"] = partial(google.get, "ARTIFACTREGISTRY", registry)
         calls["registry roles"] = partial(google.get, "ARTIFACTREGISTRY", f"{registry}:getIamPolicy")
     for key, path in _needed(plan).items():
         calls[f"need {key}"] = partial(google.get, "COMPUTE", path)
+    results = _all(calls)
+    found = _from(plan, results, addresses)
+    return _with_former_teams(plan, found, google)
+
+
+def _named(plan: Plan) -> list[str]:
+    """Return the names of the plan's buckets, and gke.bucket.name, which may be the bucket of all teams."""
+    return [*dict.fromkeys(filter(None, [plan.values["bucket"]["name"], *(bucket.name for bucket in plan.buckets)]))]
+
+
+def _all(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Return the result, or the error, of each request; they run in parallel."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        results = dict(zip(calls, pool.map(_quietly, calls.values()), strict=True))
-    return _from(plan, results, addresses)
+        return dict(zip(calls, pool.map(_quietly, calls.values()), strict=True))
+
+
+def _buckets(google: Google, project: str) -> list[Mapping[str, Any]]:
+    """Return the buckets of the project."""
+    found: list[Mapping[str, Any]] = []
+    query = {"project": project, "maxResults": "1000"}
+    while True:
+        page = google.get("STORAGE", "storage/v1/b", query) or {}
+        found += page.get("items") or []
+        if not page.get("nextPageToken"):
+            return found
+        query["pageToken"] = str(page["nextPageToken"])
+
+
+def _with_former_teams(plan: Plan, found: Actual, google: Google) -> Actual:
+    """Add the roles on buckets that are not in the plan, and the service accounts that have a role on any bucket."""
+    calls: dict[str, Callable[[], Any]] = {
+        bucket: partial(google.get, "STORAGE", f"storage/v1/b/{bucket}/iam")
+        for bucket in found.buckets
+        if bucket not in found.bucket_roles
+    }
+    bucket_roles = {**found.bucket_roles, **{bucket: _roles(_raised(policy)) for bucket, policy in _all(calls).items()}}
+    domain = f"@{plan.project}.iam.gserviceaccount.com"
+    addresses = {
+        member.removeprefix("serviceAccount:")
+        for roles in bucket_roles.values()
+        for member, role in roles
+        if role == commands.BUCKET_ROLE and member.endswith(domain)
+    } - found.accounts.keys()
+    calls = {address: partial(google.get, "IAM", f"v1/{_account(address)}") for address in addresses}
+    accounts = {**found.accounts, **{address: _raised(account) for address, account in _all(calls).items()}}
+    former = [address for address in addresses if (account := accounts[address]) and is_ours(account, plan.name)]
+    calls = {address: partial(google.post, "IAM", f"v1/{_account(address)}:getIamPolicy", {}) for address in former}
+    account_roles = {
+        **found.account_roles,
+        **{address: _roles(_raised(policy)) for address, policy in _all(calls).items()},
+    }
+    return replace(found, bucket_roles=bucket_roles, accounts=accounts, account_roles=account_roles)
+
+
+def _raised(result: Any) -> Any:
+    if isinstance(result, GoogleError):
+        raise result
+    return result
 
 
 def _quietly(call: Callable[[], Any]) -> Any:
@@ -124,14 +184,18 @@ def _from(plan: Plan, results: Mapping[str, Any], addresses: Sequence[str]) -> A
             return None
         raise result
 
+    named = _named(plan)
+    listed = {str(bucket.get("name")): bucket for bucket in found("buckets", "storage") or ()}
+    buckets = {name: bucket for name, bucket in listed.items() if is_ours(bucket, plan.name)}
+    buckets |= {name: found(f"bucket {name}", "storage") for name in named}
     return Actual(
         project_number=str(project.get("projectNumber") or ""),
         apis=enabled,
         project_roles=_roles(found("project roles", "cloudresourcemanager")),
         cluster=found("cluster", "container"),
-        bucket=found("bucket", "storage"),
-        bucket_is_empty=_is_empty(found("bucket objects", "storage")),
-        bucket_roles=_roles(found("bucket roles", "storage")),
+        buckets=buckets,
+        empty_buckets=frozenset(name for name in named if _is_empty(found(f"objects {name}", "storage"))),
+        bucket_roles={name: _roles(found(f"roles of {name}", "storage")) for name in named},
         registry=found("registry", "artifactregistry"),
         registry_roles=_roles(found("registry roles", "artifactregistry")),
         accounts={address: found(f"account {address}", "iam") for address in addresses},

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.gke.plan import Member, Plan, Pool
+from launcher.gke.plan import TEAM_LABEL, Bucket, Member, Plan, Pool
 from launcher.gke.plan import slice_of as _slice_of
 
 PROJECT_NUMBER = "${PROJECT_NUMBER}"
@@ -135,7 +135,11 @@ def _place(plan: Plan) -> list[str]:
 
 
 def _labels(plan: Plan) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(plan.labels.items()))
+    return _pairs(plan.labels)
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _network(network: Mapping[str, Any]) -> Iterator[str]:
@@ -284,12 +288,17 @@ def revoke_node_role(plan: Plan) -> Command:
     )
 
 
+def identities(plan: Plan, project_number: str) -> str:
+    """Return what the principals of the Kubernetes service accounts of the project's clusters begin with."""
+    pool = f"projects/{project_number}/locations/global/workloadIdentityPools/{plan.project}.svc.id.goog"
+    return f"principal://iam.googleapis.com/{pool}/subject/ns/"
+
+
 def identity_of(plan: Plan, member: Member) -> str:
     """Return the principal of a team: its Google service account, or its Kubernetes service account itself."""
     if member.google_account:
         return f"serviceAccount:{member.google_account}"
-    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/{plan.project}.svc.id.goog"
-    return f"principal://iam.googleapis.com/{pool}/subject/ns/{member.namespace}/sa/{member.account}"
+    return f"{identities(plan, PROJECT_NUMBER)}{member.namespace}/sa/{member.account}"
 
 
 def kubernetes_identity(plan: Plan, member: Member) -> str:
@@ -305,41 +314,60 @@ def grant_identity(plan: Plan, member: Member) -> Command:
     )
 
 
+def revoke_identity(account: str, member: str) -> Command:
+    return gcloud(
+        *("iam", "service-accounts", "remove-iam-policy-binding", account, f"--project={project_of(account)}"),
+        *(f"--member={member}", f"--role={IDENTITY_ROLE}", "--condition=None"),
+    )
+
+
 def project_of(account: str) -> str:
     """Return the project of a service account's address: the part between @ and the domain."""
     return account.partition("@")[2].partition(".")[0]
 
 
-def create_bucket(plan: Plan) -> Command:
-    bucket = plan.values["bucket"]
+def create_bucket(plan: Plan, bucket: Bucket) -> Command:
+    values = plan.values["bucket"]
     return gcloud(
-        *("storage", "buckets", "create", f"gs://{plan.bucket}", f"--project={plan.project}"),
+        *("storage", "buckets", "create", f"gs://{bucket.name}", f"--project={plan.project}"),
         f"--location={plan.bucket_location}",
         "--uniform-bucket-level-access",
         "--public-access-prevention",
-        f"--soft-delete-duration={bucket['softDeleteDays']}d",
-        *(["--enable-hierarchical-namespace"] if bucket["hierarchicalNamespace"] else []),
+        f"--soft-delete-duration={values['softDeleteDays']}d",
+        *(["--enable-hierarchical-namespace"] if values["hierarchicalNamespace"] else []),
     )
 
 
-def describe_bucket(plan: Plan) -> Command:
-    return gcloud("storage", "buckets", "describe", f"gs://{plan.bucket}")
+def describe_bucket(bucket: Bucket) -> Command:
+    return gcloud("storage", "buckets", "describe", f"gs://{bucket.name}")
 
 
-def label_bucket(plan: Plan) -> Command:
+def bucket_labels(plan: Plan, bucket: Bucket) -> dict[str, str]:
+    return {**plan.labels, **({TEAM_LABEL: bucket.team} if bucket.team else {})}
+
+
+def label_bucket(plan: Plan, bucket: Bucket) -> Command:
     """Return the command that labels the bucket; its creation takes no labels."""
-    return gcloud("storage", "buckets", "update", f"gs://{plan.bucket}", f"--update-labels={_labels(plan)}")
+    labels = _pairs(bucket_labels(plan, bucket))
+    return gcloud("storage", "buckets", "update", f"gs://{bucket.name}", f"--update-labels={labels}")
 
 
-def grant_bucket(plan: Plan, member: Member) -> Command:
+def grant_bucket(plan: Plan, bucket: Bucket, member: Member) -> Command:
     return gcloud(
-        *("storage", "buckets", "add-iam-policy-binding", f"gs://{plan.bucket}"),
+        *("storage", "buckets", "add-iam-policy-binding", f"gs://{bucket.name}"),
         *(f"--member={identity_of(plan, member)}", f"--role={BUCKET_ROLE}"),
     )
 
 
-def delete_bucket(plan: Plan) -> Command:
-    return gcloud("storage", "rm", "--recursive", f"gs://{plan.bucket}")
+def revoke_bucket(bucket: str, member: str) -> Command:
+    return gcloud(
+        *("storage", "buckets", "remove-iam-policy-binding", f"gs://{bucket}"),
+        *(f"--member={member}", f"--role={BUCKET_ROLE}"),
+    )
+
+
+def delete_bucket(bucket: str) -> Command:
+    return gcloud("storage", "rm", "--recursive", f"gs://{bucket}")
 
 
 def create_registry(plan: Plan) -> Command:

@@ -15,6 +15,8 @@ from launcher.k8s.objects import quantity
 
 MANAGED_LABEL = "slipway-cluster"
 """The label of the resources that Slipway made; its value is the name of the cluster."""
+TEAM_LABEL = "slipway-team"
+"""The label of a team's bucket."""
 _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z]")
 _VCPUS = re.compile(r".*-([0-9]+)")
 # GiB of memory per core. Sources: Google's pages on machine families.
@@ -74,7 +76,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Member:
-    """A principal with a role on the bucket: a team's service account."""
+    """A principal with a role on a bucket: a team's service account."""
 
     team: str
     namespace: str
@@ -84,8 +86,20 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """A bucket, and the service accounts that may change its objects. `team` is "" for the bucket of all teams."""
+
+    name: str
+    team: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The resources of a cluster; `values` are the effective values under `gke`."""
+    """The resources of a cluster; `values` are the effective values under `gke`.
+
+    `sharing_is_set`: whether the user's values have the key gke.bucket.shared.
+    """
 
     values: Mapping[str, Any]
     queues: Mapping[str, Any]
@@ -96,6 +110,7 @@ class Plan:
     limits: Mapping[str, int]
     """With auto-provisioning: the maximum number of chips or GPUs, by GKE's name of the accelerator."""
     warnings: tuple[Problem, ...] = ()
+    sharing_is_set: bool = False
 
     @property
     def name(self) -> str:
@@ -123,8 +138,14 @@ class Plan:
         return bool(self.values["mode"] == "autopilot")
 
     @property
-    def bucket(self) -> str:
-        return str(self.values["bucket"]["name"])
+    def buckets(self) -> tuple[Bucket, ...]:
+        """A bucket for each team, or one for all (gke.bucket.shared); () without gke.bucket.name."""
+        name = str(self.values["bucket"]["name"])
+        if not name:
+            return ()
+        if self.values["bucket"]["shared"]:
+            return (Bucket(name, "", self.members),)
+        return tuple(Bucket(bucket_of(name, member.team), member.team, (member,)) for member in self.members)
 
     @property
     def registry(self) -> str:
@@ -171,8 +192,20 @@ def make(values: ClusterValues, warnings: tuple[Problem, ...] = ()) -> Plan:
                 kept.append(pool)
         pools = tuple(kept)
     return Plan(
-        cluster, values.queues, values.queues_user.tree, pools, tuple(_members(values.queues)), limits, warnings
+        cluster,
+        values.queues,
+        values.queues_user.tree,
+        pools,
+        tuple(_members(values.queues)),
+        limits,
+        warnings,
+        sharing_is_set="shared" in (values.user.tree["gke"].get("bucket") or {}),
     )
+
+
+def bucket_of(name: str, team: str) -> str:
+    """Return the name of a team's bucket; `name` is gke.bucket.name."""
+    return f"{name}-{team}"
 
 
 def region_of(location: str) -> str:

@@ -72,6 +72,7 @@ def _names(values: ClusterValues) -> Iterator[Problem]:
         checks.append(
             ("registry.name", cluster["registry"]["name"], _REGISTRY, "1 to 63 lower-case letters, digits and hyphens")
         )
+    yield from _buckets(values)
     checks.append(
         (
             "nodeServiceAccount.name",
@@ -105,6 +106,27 @@ def _names(values: ClusterValues) -> Iterator[Problem]:
             "accelerators: no slice spans zones."
         )
         yield values.problem("zone", ("gke", "location"), message)
+
+
+def _buckets(values: ClusterValues) -> Iterator[Problem]:
+    name = str(values.cluster["bucket"]["name"])
+    teams = [team for team, entry in values.queues["teams"].items() if entry is not None]
+    if values.cluster["bucket"]["shared"]:
+        if name and len(teams) > 1:
+            message = (
+                f"gke.bucket.shared: each of the teams {', '.join(teams)} can read, replace and delete the checkpoints "
+                f"of all others in the bucket {name}; without this key, each team has a bucket of its own."
+            )
+            yield values.problem("shared-bucket", ("gke", "bucket", "shared"), message, WARNING)
+        return
+    for team in teams:
+        bucket = plans.bucket_of(name, team)
+        if name and _BUCKET.fullmatch(name) and not _BUCKET.fullmatch(bucket):
+            message = (
+                f'the bucket of the team {team} is called "{bucket}" (gke.bucket.name and the name of the team); it '
+                "must have 3 to 63 lower-case letters, digits, - and _."
+            )
+            yield values.problem("name", ("gke", "bucket", "name"), message)
 
 
 def _too_long(what: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.gke import commands
 from launcher.gke.actual import Actual, is_ours
 from launcher.gke.commands import Command
-from launcher.gke.plan import Plan, Pool
+from launcher.gke.plan import TEAM_LABEL, Bucket, Member, Plan, Pool
 
 CREATE, CHANGE, DELETE = "create", "change", "delete"
 
@@ -74,7 +74,8 @@ def removed_pools(plan: Plan, actual: Actual, use: PoolUse) -> tuple[list[Step],
 
 def conflicts(plan: Plan, actual: Actual, use: PoolUse | None = None) -> list[str]:
     """Return a sentence for each difference that Google Cloud cannot change in place."""
-    return [*_cluster_conflicts(plan, actual), *_pool_conflicts(plan, actual, use or {})]
+    pools = _pool_conflicts(plan, actual, use or {})
+    return [*_cluster_conflicts(plan, actual), *pools, *_bucket_conflicts(plan, actual)]
 
 
 @dataclass(frozen=True)
@@ -327,24 +328,90 @@ def _storage(plan: Plan, actual: Actual) -> Iterator[Step]:
             )
         if (f"serviceAccount:{plan.node_account}", commands.READER_ROLE) not in actual.registry_roles:
             yield Step(CREATE, "role of the nodes", commands.grant_registry(plan), commands.READER_ROLE)
-    if not plan.bucket:
+    for bucket in plan.buckets:
+        found = actual.buckets.get(bucket.name)
+        if found is None:
+            check = commands.describe_bucket(bucket)
+            create = commands.create_bucket(plan, bucket)
+            yield Step(CREATE, f"bucket {bucket.name}", create, plan.bucket_location, check)
+        # A bucket that was created before, and not by Slipway, stays unlabelled, so that `down` never deletes it.
+        if found is None or (not found.get("labels") and bucket.name in actual.empty_buckets):
+            yield Step(CHANGE, f"bucket {bucket.name}", commands.label_bucket(plan, bucket), "labels")
+        for member in bucket.members:
+            yield from _grants(plan, actual, bucket, member)
+    yield from _revocations(plan, actual)
+
+
+def _grants(plan: Plan, actual: Actual, bucket: Bucket, member: Member) -> Iterator[Step]:
+    what = f"role of team {member.team}"
+    if member.google_account:
+        identity = (commands.kubernetes_identity(plan, member), commands.IDENTITY_ROLE)
+        if identity not in actual.account_roles.get(member.google_account, ()):
+            yield Step(CREATE, what, commands.grant_identity(plan, member), commands.IDENTITY_ROLE)
+    principal = _principal(plan, actual, member)
+    if (principal, commands.BUCKET_ROLE) not in actual.bucket_roles.get(bucket.name, ()):
+        yield Step(CREATE, what, commands.grant_bucket(plan, bucket, member), _role_on(bucket.name))
+
+
+def _principal(plan: Plan, actual: Actual, member: Member) -> str:
+    return commands.identity_of(plan, member).replace(commands.PROJECT_NUMBER, actual.project_number)
+
+
+def _role_on(bucket: str) -> str:
+    return f"{commands.BUCKET_ROLE} on gs://{bucket}"
+
+
+def _revocations(plan: Plan, actual: Actual, *, keep: bool = True) -> Iterator[Step]:
+    """Yield the steps that revoke roles on the buckets that Slipway made: of teams that are gone, or with the values.
+
+    A role is revoked if it is that of the teams, and its principal is a Kubernetes service account of the project or a
+    Google service account that Slipway made. Without `keep`, the roles of the plan's teams are revoked, too.
+    """
+    planned = {bucket.name: {_principal(plan, actual, m) for m in bucket.members} for bucket in plan.buckets}
+    identities = commands.identities(plan, actual.project_number)
+    accounts: set[str] = set()
+    for name, bucket in actual.buckets.items():
+        if bucket is None or not is_ours(bucket, plan.name):
+            continue
+        team = str((bucket.get("labels") or {}).get(TEAM_LABEL) or "")
+        for member, role in sorted(actual.bucket_roles.get(name, ())):
+            if role != commands.BUCKET_ROLE or (keep and member in planned.get(name, ())):
+                continue
+            address = member.removeprefix("serviceAccount:")
+            account = actual.accounts.get(address)
+            if account is not None and is_ours(account, plan.name):
+                accounts.add(address)
+            elif not member.startswith(identities):
+                continue
+            whose = team or member.removeprefix(identities).partition("/")[0].partition("@")[0]
+            what = f"role of team {whose.removeprefix('serviceAccount:')}"
+            yield Step(DELETE, what, commands.revoke_bucket(name, member), _role_on(name))
+    for address in sorted(accounts - ({m.google_account for m in plan.members} if keep else set())):
+        for member, role in sorted(actual.account_roles.get(address, ())):
+            if role == commands.IDENTITY_ROLE and member.startswith(f"serviceAccount:{plan.project}.svc.id.goog["):
+                what = f"role of service account {address.partition('@')[0]}"
+                yield Step(DELETE, what, commands.revoke_identity(address, member), commands.IDENTITY_ROLE)
+
+
+def _bucket_conflicts(plan: Plan, actual: Actual) -> Iterator[str]:
+    """Yield a sentence for a bucket of all teams, if the values do not say that each team gets its own."""
+    if plan.sharing_is_set or not plan.buckets:
         return
-    if actual.bucket is None:
-        check = commands.describe_bucket(plan)
-        yield Step(CREATE, f"bucket {plan.bucket}", commands.create_bucket(plan), plan.bucket_location, check)
-    # A bucket that was created before, and not by Slipway, stays unlabelled, so that `down` never deletes it.
-    if actual.bucket is None or (not actual.bucket.get("labels") and actual.bucket_is_empty):
-        yield Step(CHANGE, f"bucket {plan.bucket}", commands.label_bucket(plan), "labels")
-    for member in plan.members:
-        if member.google_account:
-            identity = (commands.kubernetes_identity(plan, member), commands.IDENTITY_ROLE)
-            if identity not in actual.account_roles.get(member.google_account, ()):
-                what = f"role of team {member.team}"
-                yield Step(CREATE, what, commands.grant_identity(plan, member), commands.IDENTITY_ROLE)
-        principal = commands.identity_of(plan, member).replace(commands.PROJECT_NUMBER, actual.project_number)
-        if (principal, commands.BUCKET_ROLE) not in actual.bucket_roles:
-            what = f"role of team {member.team}"
-            yield Step(CREATE, what, commands.grant_bucket(plan, member), f"{commands.BUCKET_ROLE} on the bucket")
+    teams = {_principal(plan, actual, member): member.team for member in plan.members}
+    names = {bucket.name for bucket in plan.buckets}
+    for name, bucket in actual.buckets.items():
+        roles = actual.bucket_roles.get(name, ())
+        using = sorted(teams[member] for member, role in roles if role == commands.BUCKET_ROLE and member in teams)
+        if bucket is None or name in names or not using:
+            continue
+        ours = is_ours(bucket, plan.name)
+        then = "up then revokes the roles on" if ours else "then revoke the roles yourself, as Slipway did not make"
+        yield (
+            f"{'the teams' if len(using) > 1 else 'the team'} {', '.join(using)} can use the bucket {name}, and "
+            "gke.bucket.shared is not set. To keep it for "
+            "all teams, set it to true. To separate them, copy the files of each team to its own bucket "
+            f"({min(names)}), change storage.bucket of its runs, and set it to false; {then} {name}."
+        )
 
 
 # --- the end ----------------------------------------------------------------------------------------------------
@@ -375,10 +442,13 @@ def removal(plan: Plan, actual: Actual, *, bucket: bool) -> Removal:
     one(f"cluster {plan.name}", actual.cluster, commands.delete_cluster(plan), f"with its {pools} node pools")
     if plan.registry:
         one(f"registry {plan.registry}", actual.registry, commands.delete_registry(plan), "with its images")
-    if plan.bucket and bucket:
-        one(f"bucket {plan.bucket}", actual.bucket, commands.delete_bucket(plan), "with all checkpoints")
-    elif plan.bucket and actual.bucket is not None:
-        kept.append(f"the bucket {plan.bucket} with its checkpoints; to delete it, add --delete-bucket.")
+    there = {name: found for name, found in sorted(actual.buckets.items()) if found is not None}
+    if bucket:
+        for name, existing in there.items():
+            one(f"bucket {name}", existing, commands.delete_bucket(name), "with all checkpoints")
+    else:
+        found += _revocations(plan, actual, keep=False)
+        kept += [f"the bucket {name} with its checkpoints; to delete it, add --delete-bucket." for name in there]
     node_role = (f"serviceAccount:{plan.node_account}", commands.NODE_ROLE)
     account = actual.accounts.get(plan.node_account)
     if account is not None and is_ours(account, plan.name) and node_role in actual.project_roles:

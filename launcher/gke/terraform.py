@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.gke import commands
-from launcher.gke.plan import Member, Plan, Pool
+from launcher.gke.plan import Bucket, Member, Plan, Pool
 
 FILE = "main.tf.json"
 PROVIDER = ">= 6.50.0, < 8.0.0"
@@ -38,7 +38,6 @@ _SCOPES = tuple(
 _EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
 _SHIELDED = {"enable_secure_boot": True, "enable_integrity_monitoring": True}
 _CLUSTER = "google_container_cluster.cluster"
-_BUCKET = "google_storage_bucket.bucket"
 _REGISTRY = "google_artifact_registry_repository.registry"
 _NODE_ROLE = "google_project_iam_member.nodes"
 _DAY = 86400
@@ -104,10 +103,12 @@ def _resources(plan: Plan) -> dict[str, dict[str, Any]]:
         "google_container_cluster": {"cluster": _autopilot(plan) if plan.autopilot else _standard(plan)},
         "google_container_node_pool": {} if plan.autopilot else _pools(plan),
         "google_service_account_iam_member": {key: _identity(plan, member) for key, member in with_account.items()},
-        "google_storage_bucket": {"bucket": _bucket(plan)} if plan.bucket else {},
-        "google_storage_bucket_iam_member": (
-            {key: _bucket_role(plan, member) for key, member in members.items()} if plan.bucket else {}
-        ),
+        "google_storage_bucket": {_bucket_key(bucket): _bucket(plan, bucket) for bucket in plan.buckets},
+        "google_storage_bucket_iam_member": {
+            _key(member.team): _bucket_role(plan, bucket, member)
+            for bucket in plan.buckets
+            for member in bucket.members
+        },
         "google_artifact_registry_repository": {"registry": _registry(plan)} if plan.registry else {},
         "google_artifact_registry_repository_iam_member": {"nodes": _reader(plan)} if plan.registry else {},
     }
@@ -396,12 +397,20 @@ def _taint(text: str) -> dict[str, str]:
 # --- bucket and registry ----------------------------------------------------------------------------------------
 
 
-def _bucket(plan: Plan) -> dict[str, Any]:
+def _bucket_key(bucket: Bucket) -> str:
+    return _key(f"bucket-{bucket.team}") if bucket.team else "bucket"
+
+
+def _reference_to(bucket: Bucket, attribute: str) -> Expression:
+    return Expression(f"${{google_storage_bucket.{_bucket_key(bucket)}.{attribute}}}")
+
+
+def _bucket(plan: Plan, bucket: Bucket) -> dict[str, Any]:
     values = plan.values["bucket"]
     found: dict[str, Any] = {
-        "name": plan.bucket,
+        "name": bucket.name,
         "location": plan.bucket_location.upper(),  # as the API returns it
-        "labels": plan.labels,
+        "labels": commands.bucket_labels(plan, bucket),
         "force_destroy": False,  # destroy fails while the bucket has objects, such as checkpoints
         "uniform_bucket_level_access": True,
         "public_access_prevention": "enforced",
@@ -413,8 +422,8 @@ def _bucket(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _bucket_role(plan: Plan, member: Member) -> dict[str, Any]:
-    found: dict[str, Any] = {"bucket": Expression(f"${{{_BUCKET}.name}}"), "role": commands.BUCKET_ROLE}
+def _bucket_role(plan: Plan, bucket: Bucket, member: Member) -> dict[str, Any]:
+    found: dict[str, Any] = {"bucket": _reference_to(bucket, "name"), "role": commands.BUCKET_ROLE}
     identity = commands.identity_of(plan, member)
     if member.google_account:
         return {**found, "member": _reference(plan, member.google_account, "member", identity)}
@@ -459,9 +468,10 @@ def _outputs(plan: Plan) -> dict[str, Any]:
             "depends_on": [_CLUSTER],
         },
     }
-    if plan.bucket:
-        outputs["bucket"] = {
-            "description": "The bucket for text and checkpoints.",
-            "value": Expression(f"${{{_BUCKET}.url}}"),
+    for bucket in plan.buckets:
+        whose = f"The bucket of the team {bucket.team}" if bucket.team else "The bucket"
+        outputs[_bucket_key(bucket)] = {
+            "description": f"{whose} for text and checkpoints.",
+            "value": _reference_to(bucket, "url"),
         }
     return outputs

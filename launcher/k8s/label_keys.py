@@ -39,6 +39,8 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 KUEUE_PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
+"""On a pod, as an annotation: the name of its Workload."""
 
 MAINTENANCE_TIME = "cloud.google.com/scheduled-maintenance-time"
 
@@ -52,3 +54,4 @@ RAY_ORIGIN = "ray.io/originated-from-crd"
 JOB_COMPLETION = "batch.kubernetes.io/job-completion-index"
 JOB_SET_JOB = "jobset.sigs.k8s.io/job-index"
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"

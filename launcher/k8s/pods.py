@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
-from launcher.k8s.objects import ApiObject, Condition, Object
+from launcher.k8s.objects import ApiObject, Condition, Object, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,21 @@ class Pod(ApiObject):
     def node(self) -> str:
         """The name of its node, or "" before it has one."""
         return self.spec.get("nodeName") or ""
+
+    @property
+    def deletion_requested(self) -> str:
+        """When its deletion was requested (RFC 3339), or "".
+
+        The deletion timestamp is the end of the grace period, which starts at the request.
+        """
+        meta = self.raw["metadata"]
+        ends = meta.get("deletionTimestamp")
+        if not ends:
+            return ""
+        try:
+            return (parse_time(ends) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)).isoformat()
+        except OverflowError:  # in the first years that Python knows
+            return str(ends)
 
     @property
     def ready(self) -> bool:

@@ -112,6 +112,12 @@ def number(value: Any) -> str:
     return "" if whole else "a whole number"
 
 
+def seconds(value: Any) -> str:
+    """A duration of at most a thousand years, which can be subtracted from a time."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 31_536_000_000
+    return "" if whole else "a number of seconds"
+
+
 def amount(value: Any) -> str:
     if isinstance(value, str | int | float) and not isinstance(value, bool) and _is_amount(value):
         return ""
@@ -153,6 +159,7 @@ _META: dict[str, Shape] = {
     "annotations": _TEXTS,
     "creationTimestamp": moment,
     "deletionTimestamp": moment,
+    "deletionGracePeriodSeconds": seconds,
     "finalizers": [text],
     "ownerReferences": [{"kind": text, "name!": text, "uid": text}],
 }

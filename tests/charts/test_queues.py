@@ -481,10 +481,11 @@ def test_limits_of_a_team_are_those_of_all_teams_and_its_own(helm: Path, tmp_pat
     values["teams"]["research"]["resourceQuota"]["services.loadbalancers"] = None
     objects = render(helm, values, tmp_path)
     of_all = {
-        "count/rayjobs.ray.io": "5k",
-        "count/jobsets.jobset.x-k8s.io": "5k",
-        "count/rayclusters.ray.io": "1k",
-        "count/rayservices.ray.io": "500",
+        "count/rayjobs.ray.io": "500",
+        "count/jobsets.jobset.x-k8s.io": "500",
+        "count/rayclusters.ray.io": "500",
+        "count/rayservices.ray.io": "100",
+        "persistentvolumeclaims": "20",
         "pods": "10k",
         "services.nodeports": "0",
         "count/secrets": "7",
@@ -492,7 +493,7 @@ def test_limits_of_a_team_are_those_of_all_teams_and_its_own(helm: Path, tmp_pat
     hard = {name: one(objects, "ResourceQuota", name)["spec"]["hard"] for name in ("research", "product")}
     assert hard == {
         "research": {**of_all, "services": "9", "requests.storage": "1Ti"},
-        "product": {**of_all, "services": "8", "services.loadbalancers": "0"},
+        "product": {**of_all, "services": "8", "services.loadbalancers": "0", "requests.storage": "32Ti"},
     }
 
 

@@ -205,10 +205,14 @@ def _run_in(api: Api, pool: str, name: str) -> str:
 
 @ONE_OF_THEM
 def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPlane) -> None:
+    def policy(bucket: str) -> Any:
+        return cloud.stub.policies.get(f"b/{bucket}")
+
     file = str(cloud.values())
     code, out, err = cloud("plan", "-f", file)
     assert code == 0, err
     assert "+  cluster slipway" in out
+    assert "+  bucket demo-bucket-chip-team" in out
     assert "If all slices run: $86.40 per hour." in out
     assert cloud.stub.changes() == []
 
@@ -239,13 +243,25 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPl
     code, out, err = cloud("up", "-f", str(cloud.values()), "--yes")
     assert code == 0, err
 
-    # Fewer slices, one that always runs: a pool is deleted, another has nodes.
+    # Fewer slices, one that always runs: a pool is deleted, another has nodes. A team is gone: its bucket is kept.
+    former = f"demo-bucket-{commands.FORMER}"
+    names = ["demo-bucket-chip-team", former]
+    labels = {"slipway-cluster": "slipway", "slipway-team": commands.FORMER}
+    cloud.stub.buckets.create({"name": former, "labels": labels})
+    (members,) = (binding["members"] for binding in policy(names[0])["bindings"])
+    others = [member.replace("chip-team", commands.FORMER) for member in members]
+    cloud.stub.policies.set(f"b/{former}", {"bindings": [{"role": "roles/storage.objectUser", "members": others}]})
+    _, out, _ = cloud("plan", "-f", file)
+    assert f"-  role of team {commands.FORMER}  roles/storage.objectUser on gs://{former}" in out
     smaller = cloud.values(**commands.SMALLER)
     differences = cloud.doctor(smaller)
     assert {each["level"] for each in differences} == {"warning"}
     assert [each["subject"] for each in differences] == cloud.steps(smaller)
     assert "differs (create its nodes)." in [each["says"] for each in differences]
-    assert cloud.steps(smaller) == ["node pool gke-tpu-1", "node pool gke-tpu-1", "queues", "node pool gke-tpu-2"]
+    assert cloud.steps(smaller) == [
+        *("node pool gke-tpu-1", "node pool gke-tpu-1"),
+        *(f"role of team {commands.FORMER}", "queues", "node pool gke-tpu-2"),
+    ]
     code, out, err = cloud("up", "-f", str(smaller), "--yes")
     assert code == 0, err
     assert cloud.steps(smaller) == []
@@ -253,7 +269,8 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPl
 
     code, out, err = cloud("down", "-f", str(smaller), "--yes")
     assert code == 0, err
-    assert "Kept: the bucket demo-bucket with its checkpoints" in err
+    assert "Kept: the bucket demo-bucket-chip-team with its checkpoints" in err
+    assert not any(binding["members"] for name in names for binding in policy(name).get("bindings", []))
     code, out, err = cloud("down", "-f", str(smaller), "--delete-bucket", "--yes")
     assert code == 0, err
     code, out, err = cloud("down", "-f", str(smaller), "--delete-bucket", "--yes")

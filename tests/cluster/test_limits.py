@@ -63,6 +63,17 @@ def test_the_services_of_runs_are_allowed(admin: Api) -> None:
     admin.create(obj("Service", "hosts", {"clusterIP": "None", "selector": {"a": "b"}}))
 
 
+def test_claims_have_a_limit(admin: Api) -> None:
+    """JobSet (volumeClaimPolicies) and Kubernetes (an ephemeral volume) create the claims that a run requests."""
+    with pytest.raises(ApiError, match=r"exceeded quota: research, requested: requests\.storage=500Ti"):
+        admin.create(obj("PersistentVolumeClaim", "large", claim("500Ti")))
+    admin.create(obj("PersistentVolumeClaim", "lustre", claim("9000Gi")))
+
+
+def claim(size: str) -> Object:
+    return {"accessModes": ["ReadWriteMany"], "storageClassName": "none", "resources": {"requests": {"storage": size}}}
+
+
 @pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])
 def test_no_pod_has_a_system_priority(admin: Api, priority: str) -> None:
     spec = {"containers": [{"name": "a", "image": "example.invalid/a"}], "nodeSelector": {"no": "node"}}

@@ -24,6 +24,10 @@ NUMBER = "123456789012"
 """The number of the stub's project."""
 
 
+FORMER = "former-team"
+"""A team with a bucket and a role, which is not in the values."""
+
+
 def values(slices: int = 2, **gke: object) -> dict[str, Any]:
     """Return the values of tests/cluster/test_gke.py. Other tests with the same API server have other names."""
     return {
@@ -41,11 +45,12 @@ def values(slices: int = 2, **gke: object) -> dict[str, Any]:
 SMALLER: dict[str, Any] = {"slices": 1, "pools": {"gke-tpu": {"minSlices": 1}}}
 """One slice, which always runs."""
 TESTED: tuple[dict[str, Any], ...] = ({}, {"slices": 1}, SMALLER, {"location": "us-east5-a"})
+SHARED = {"bucket": {"name": "demo-bucket", "shared": True}}
 
 
 def plans() -> Iterator[Plan]:
     with TemporaryDirectory() as folder:
-        for number, changed in enumerate(TESTED):
+        for number, changed in enumerate((*TESTED, SHARED)):
             file = Path(folder) / f"{number}.yaml"
             file.write_text(dumps(values(**changed)), encoding="utf-8")
             yield api.plan_cluster([str(file)])
@@ -78,14 +83,35 @@ def _of(plan: Plan) -> Iterator[Command]:
         yield commands.delete_pool(plan, pool.name)
         if pool.min_slices:
             yield commands.resize_pool(plan, pool)
+    there = existing(plan)
+    yield from (step.command for step in steps.removal(plan, there, bucket=True).steps)
+    yield from (step.command for step in steps.removal(plan, there, bucket=False).steps)
+    if plan.project == "demo-project":
+        former = steps.steps(plan, existing(plan, (FORMER,)))
+        yield from (step.command for step in former if step.action == steps.DELETE)
+
+
+def existing(plan: Plan, former: tuple[str, ...] = ()) -> Actual:
+    """Return what exists after `up` with the plan and with more teams, which are no longer in it."""
     labels = {"labels": {MANAGED_LABEL: plan.name}}
     ours = {"description": f"{commands.DESCRIPTION}{plan.name}."}
-    there = Actual(
+    granted = {
+        bucket.name: [commands.identity_of(plan, member).replace(PROJECT_NUMBER, NUMBER) for member in bucket.members]
+        for bucket in plan.buckets
+    }
+    granted |= {f"demo-bucket-{team}": [f"{commands.identities(plan, NUMBER)}{team}/sa/{team}"] for team in former}
+    identities = {
+        member.google_account: {(commands.kubernetes_identity(plan, member), commands.IDENTITY_ROLE)}
+        for member in plan.members
+    }
+    return Actual(
         NUMBER,
+        apis=frozenset(commands.APIS),
         project_roles=frozenset({(f"serviceAccount:{plan.node_account}", commands.NODE_ROLE)}),
         cluster={"resourceLabels": labels["labels"]},
-        bucket=labels,
+        buckets=dict.fromkeys(granted, labels),
+        bucket_roles={name: frozenset((who, commands.BUCKET_ROLE) for who in found) for name, found in granted.items()},
         registry=labels,
         accounts={plan.node_account: ours, **dict.fromkeys(plan.google_accounts, ours)},
+        account_roles={address: frozenset(roles) for address, roles in identities.items() if address},
     )
-    yield from (step.command for step in steps.removal(plan, there, bucket=True).steps)

@@ -38,8 +38,11 @@ def _one(arguments: list[str], gcloud: harness.Runner) -> dict[str, Any]:
         if "node-pool" in given:
             stub.gke.get_pool(Place("v1", given["project"], given["location"], arguments[3], given["node-pool"]))
 
-        if arguments[1] == "remove-iam-policy-binding":  # gcloud refuses to remove what is not there
-            stub.policies.set("project", {"bindings": [{"role": given["role"], "members": [given["member"]]}]})
+        verb = next(place for place, word in enumerate(arguments) if word.startswith("--")) - 2
+        if arguments[verb] == "remove-iam-policy-binding":  # gcloud refuses to remove what is not there
+            what = arguments[verb + 1]
+            of = "project" if arguments[0] == "projects" else what.replace("gs://", "b/")
+            stub.policies.set(of, {"bindings": [{"role": given["role"], "members": [given["member"]]}]})
 
     project = given.get("project", "demo")
     requests, refusal = harness.record([*arguments, "--quiet"], prepare=prepare, project=project, run=gcloud)

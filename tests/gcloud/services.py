@@ -102,6 +102,9 @@ class Buckets:
             raise Refusal(404, "NOT_FOUND", "The specified bucket does not exist.")
         return self.buckets[name]
 
+    def list(self) -> Object:
+        return {"kind": "storage#buckets", "items": [bucket for _, bucket in sorted(self.buckets.items())]}
+
     def create(self, body: Object) -> Object:
         name = body["name"]
         if name in self.buckets:

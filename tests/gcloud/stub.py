@@ -259,6 +259,7 @@ _on("GET", f"/v1/{PARENT}/operations/{{name}}", lambda stub, it: {"name": it["na
 
 BUCKET = "/storage/v1/b/{bucket}"
 _on("POST", "/storage/v1/b", lambda stub, it: stub.buckets.create(it.body))
+_on("GET", "/storage/v1/b", lambda stub, it: stub.buckets.list())
 _on("GET", BUCKET, lambda stub, it: stub.buckets.get(it["bucket"]))
 _on("PATCH", BUCKET, lambda stub, it: stub.buckets.update(it["bucket"], it.body))
 _on("DELETE", BUCKET, lambda stub, it: stub.buckets.delete(it["bucket"]))

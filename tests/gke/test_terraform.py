@@ -67,7 +67,7 @@ def _bad(path: str, value: Any) -> Tree:
 CLUSTER = "google_container_cluster.cluster"
 POOL = "google_container_node_pool.pool-v6e-4x4-1"
 THIRD = POOL.replace("-1", "-3")  # has autoscaling
-BUCKET = "google_storage_bucket.bucket"
+BUCKET = "google_storage_bucket.bucket-research"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,9 @@ def test_a_cluster_is_protected_from_deletion() -> None:
 
 def test_destroy_keeps_what_others_may_use() -> None:
     resources = declared("small")["resource"]
-    assert resources["google_storage_bucket"]["bucket"]["force_destroy"] is False
+    buckets = resources["google_storage_bucket"]
+    assert buckets.keys() == {"bucket-research", "bucket-product", "bucket-interns"}
+    assert not any(bucket["force_destroy"] for bucket in buckets.values())
     assert not any(api["disable_on_destroy"] for api in resources["google_project_service"].values())
 
 
@@ -148,10 +150,11 @@ def created(name: str) -> tuple[Plan, Tree]:
         "var.deletion_protection": "true",
         "data.google_project.project.number": commands.PROJECT_NUMBER,
         "google_container_cluster.cluster.name": plan.name,
-        "google_storage_bucket.bucket.name": plan.bucket,
         "google_artifact_registry_repository.registry.name": plan.registry,
         "google_artifact_registry_repository.registry.location": plan.registry_location,
     }
+    for key, bucket in document["resource"].get("google_storage_bucket", {}).items():
+        known[f"google_storage_bucket.{key}.name"] = bucket["name"]
     for key, account in document["resource"].get("google_service_account", {}).items():
         address = f"{account['account_id']}@{plan.project}.iam.gserviceaccount.com"
         found = {"email": address, "member": f"serviceAccount:{address}"}
@@ -407,7 +410,9 @@ def _granted(command: Command) -> tuple[str, str, str]:
 def test_accounts_and_roles_are_those_of_gcloud(name: str) -> None:
     plan, resources = created(name)
     expected = {_granted(commands.grant_identity(plan, member)) for member in plan.members if member.google_account}
-    expected |= {_granted(commands.grant_bucket(plan, member)) for member in plan.members if plan.bucket}
+    expected |= {
+        _granted(commands.grant_bucket(plan, bucket, member)) for bucket in plan.buckets for member in bucket.members
+    }
     expected |= {_granted(commands.grant_registry(plan))} if plan.registry else set()
     addresses = [*plan.google_accounts]
     if plan.values["nodeServiceAccount"]["create"]:
@@ -438,12 +443,14 @@ def test_bucket_registry_and_apis_are_those_of_gcloud(name: str) -> None:
     apis = {service["service"] for service in resources["google_project_service"].values()}
     assert apis - set(commands.APIS) == {"cloudresourcemanager.googleapis.com"}
     assert set(commands.APIS) <= apis
-    if plan.bucket:
-        given = flags(commands.create_bucket(plan))
+    buckets = resources.get("google_storage_bucket", {})
+    assert {bucket["name"] for bucket in buckets.values()} == {bucket.name for bucket in plan.buckets}
+    for wanted in plan.buckets:
+        given = flags(commands.create_bucket(plan, wanted))
         bucket = {
-            "name": plan.bucket,
-            "location": commands.create_bucket(plan).arguments[5].partition("=")[2].upper(),
-            "labels": _pairs(flags(commands.label_bucket(plan))["update-labels"]),
+            "name": wanted.name,
+            "location": commands.create_bucket(plan, wanted).arguments[5].partition("=")[2].upper(),
+            "labels": _pairs(flags(commands.label_bucket(plan, wanted))["update-labels"]),
             "force_destroy": False,
             "uniform_bucket_level_access": given["uniform-bucket-level-access"] == "",
             "public_access_prevention": {"": "enforced"}[given["public-access-prevention"]],
@@ -453,9 +460,7 @@ def test_bucket_registry_and_apis_are_those_of_gcloud(name: str) -> None:
         }
         if "enable-hierarchical-namespace" in given:
             bucket["hierarchical_namespace"] = {"enabled": True}
-        assert resources["google_storage_bucket"] == {"bucket": bucket}
-    else:
-        assert "google_storage_bucket" not in resources
+        assert buckets[f"bucket-{wanted.team}" if wanted.team else "bucket"] == bucket
     if plan.registry:
         given = flags(commands.create_registry(plan))
         registry = {"repository_id": plan.registry, "location": plan.registry_location, "format": "DOCKER"}

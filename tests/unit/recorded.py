@@ -219,14 +219,16 @@ def stamp(moment: datetime) -> str:
 
 
 def _label(obj: Object, selector: str) -> bool:
-    key, equals, value = selector.partition("=")
     labels = obj["metadata"].get("labels") or {}
+    if selector.startswith("!"):
+        return selector[1:] not in labels
+    key, equals, value = selector.partition("=")
     return bool(labels.get(key) == value) if equals else key in labels
 
 
 def _field(obj: Object, selector: str) -> bool:
     path, _, value = selector.partition("=")
     found: Any = obj
-    for part in path.split("."):
+    for part in path.removesuffix("!").split("."):
         found = (found or {}).get(part)
-    return bool(found == value)
+    return ((found or "") == value) != path.endswith("!")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Mapping
@@ -266,10 +267,12 @@ def test_only_what_slipway_made_is_deleted(plan: Any) -> None:
     assert is_ours(ours, "slipway")
     assert not is_ours(ours, "other")
     foreign = {"name": "slipway", "resourceLabels": {"team": "x"}}
-    removal = steps.removal(made, Actual("1", cluster=foreign, bucket={"labels": {}}), bucket=True)
+    bucket = "demo-bucket-research"
+    removal = steps.removal(made, Actual("1", cluster=foreign, buckets={bucket: {"labels": {}}}), bucket=True)
     assert removal.steps == []
     assert len(removal.kept) == 2
-    removal = steps.removal(made, Actual("1", cluster=ours, bucket={"labels": ours["resourceLabels"]}), bucket=False)
+    there = Actual("1", cluster=ours, buckets={bucket: {"labels": ours["resourceLabels"]}})
+    removal = steps.removal(made, there, bucket=False)
     assert [step.what for step in removal.steps] == ["cluster slipway"]
     assert "--delete-bucket" in removal.kept[0]
 
@@ -310,8 +313,146 @@ def test_pools_with_runs_are_kept_and_any_pools_of_the_flavor_count(plan: Any) -
 def test_a_bucket_with_objects_of_someone_else_gets_no_label(plan: Any) -> None:
     made = plan()
     for empty, labelled in ((True, True), (False, False)):
-        found = steps.steps(made, Actual("1", bucket={"name": "demo-bucket"}, bucket_is_empty=empty))
+        bucket = "demo-bucket-research"
+        there = Actual("1", buckets={bucket: {"name": bucket}}, empty_buckets=frozenset({bucket} if empty else ()))
+        found = steps.steps(made, there)
         assert any(step.detail == "labels" for step in found) is labelled
+
+
+# --- who may use which bucket ---
+
+
+LABELS = {"labels": {"slipway-cluster": "slipway"}}
+ROLE = "roles/storage.objectUser"
+TEAMS = {"research": {"clusterQueue": "all"}, "vision": {"clusterQueue": "all"}}
+
+
+def principal(namespace: str, account: str = "", project: str = "demo-project") -> str:
+    pool = f"projects/1/locations/global/workloadIdentityPools/{project}.svc.id.goog"
+    return f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/{account or namespace}"
+
+
+def there(**roles: Mapping[str, str]) -> Actual:
+    """Return what exists: buckets demo-bucket-KEY, or demo-bucket of the key `shared`, with members and their roles."""
+    named = {f"demo-bucket-{key}".removesuffix("-shared"): found for key, found in roles.items()}
+    return Actual(
+        "1",
+        buckets={name: {"labels": {**LABELS["labels"]}} for name in named},
+        bucket_roles={name: frozenset(found.items()) for name, found in named.items()},
+    )
+
+
+def changed(found: list[steps.Step]) -> list[tuple[str, str, str]]:
+    of_storage = [step for step in found if "bucket" in step.what or "gs://" in step.detail]
+    return [(step.action, step.what, step.detail) for step in of_storage]
+
+
+def test_each_team_has_a_bucket_that_no_other_team_can_read(plan: Any) -> None:
+    made = plan(teams=TEAMS)
+    assert [(bucket.name, [member.team for member in bucket.members]) for bucket in made.buckets] == [
+        ("demo-bucket-research", ["research"]),
+        ("demo-bucket-vision", ["vision"]),
+    ]
+    found = steps.all_steps(made)
+    grants = [step.command.arguments for step in found if "add-iam-policy-binding" in step.command.arguments]
+    on_buckets = {words[3]: words[4].rpartition("/ns/")[2] for words in grants if words[0] == "storage"}
+    assert on_buckets == {
+        "gs://demo-bucket-research": "research/sa/research",
+        "gs://demo-bucket-vision": "vision/sa/vision",
+    }
+    assert "--update-labels=slipway-cluster=slipway,slipway-team=vision" in up_words(found)
+    assert made.warnings == ()
+
+
+def up_words(found: list[steps.Step]) -> str:
+    return "\n".join(up.shell_words(step.command) for step in found)
+
+
+def test_a_shared_bucket_is_a_warning(plan: Any) -> None:
+    made = plan({"bucket": {"shared": True}}, teams=TEAMS)
+    assert [(bucket.name, bucket.team, len(bucket.members)) for bucket in made.buckets] == [("demo-bucket", "", 2)]
+    (warning,) = made.warnings
+    assert "each of the teams research, vision can read, replace and delete the checkpoints of all others" in str(
+        warning
+    )
+    granted = {principal("research"): ROLE, principal("vision"): ROLE}
+    assert steps.conflicts(made, there(shared=granted)) == []
+    assert changed(steps.steps(made, there(shared=granted))) == []
+    assert plan({"bucket": {"shared": True}}).warnings == ()  # one team does not share it
+
+
+def test_roles_of_a_team_that_is_gone_are_revoked(plan: Any) -> None:
+    made = plan()
+    both = there(research={principal("research"): ROLE}, vision={principal("vision"): ROLE})
+    assert changed(steps.steps(made, both)) == [("delete", "role of team vision", f"{ROLE} on gs://demo-bucket-vision")]
+    assert steps.conflicts(made, both) == []
+    shared = plan({"bucket": {"shared": True}})
+    others = {
+        "serviceAccount:ci@demo-project.iam.gserviceaccount.com": ROLE,  # not made by Slipway
+        principal("vision", project="other-project"): ROLE,
+        "user:admin@example.com": ROLE,
+        principal("auditors"): "roles/storage.objectViewer",
+    }
+    found = there(shared={principal("research"): ROLE, principal("old", "trainer"): ROLE, **others})
+    assert changed(steps.steps(shared, found)) == [("delete", "role of team old", f"{ROLE} on gs://demo-bucket")]
+    foreign = dataclasses.replace(found, buckets={"demo-bucket": {"labels": {}}})
+    assert changed(steps.steps(shared, foreign)) == []
+
+
+def test_a_google_service_account_of_a_team_that_is_gone_loses_its_roles(plan: Any) -> None:
+    address = "vision@demo-project.iam.gserviceaccount.com"
+    found = dataclasses.replace(
+        there(research={principal("research"): ROLE}, vision={f"serviceAccount:{address}": ROLE}),
+        accounts={address: {"description": "Made by Slipway for the cluster slipway."}},
+        account_roles={
+            address: frozenset(
+                {
+                    ("serviceAccount:demo-project.svc.id.goog[vision/vision]", commands.IDENTITY_ROLE),
+                    ("user:admin@example.com", commands.IDENTITY_ROLE),
+                }
+            )
+        },
+    )
+    made = plan()
+    revoked = [step for step in steps.steps(made, found) if step.action == steps.DELETE]
+    assert [(step.what, step.detail) for step in revoked] == [
+        ("role of team vision", f"{ROLE} on gs://demo-bucket-vision"),
+        ("role of service account vision", commands.IDENTITY_ROLE),
+    ]
+    assert "--member=serviceAccount:demo-project.svc.id.goog[vision/vision]" in revoked[1].command.arguments
+
+
+def test_a_bucket_of_all_teams_is_kept_until_the_values_decide(plan: Any) -> None:
+    found = there(shared={principal("research"): ROLE})
+    (sentence,) = steps.conflicts(plan(), found)
+    assert sentence.startswith("the team research can use the bucket demo-bucket, and gke.bucket.shared is not set.")
+    assert sentence.endswith("(demo-bucket-research), change storage.bucket of its runs, and set it to false; "
+                             "up then revokes the roles on demo-bucket.")  # fmt: skip
+    foreign = dataclasses.replace(found, buckets={"demo-bucket": {"labels": {}}})
+    assert "as Slipway did not make demo-bucket" in steps.conflicts(plan(), foreign)[0]
+    decided = plan({"bucket": {"shared": False}})
+    assert steps.conflicts(decided, found) == []
+    assert ("delete", "role of team research", f"{ROLE} on gs://demo-bucket") in changed(steps.steps(decided, found))
+
+
+def test_down_revokes_the_roles_on_buckets_that_it_keeps(plan: Any) -> None:
+    """A later cluster of the project has the same Workload Identity pool."""
+    found = there(research={principal("research"): ROLE}, vision={principal("vision"): ROLE})
+    removal = steps.removal(plan(), found, bucket=False)
+    assert [(step.action, step.what) for step in removal.steps] == [
+        ("delete", "role of team research"), ("delete", "role of team vision")
+    ]  # fmt: skip
+    assert [sentence.split()[2] for sentence in removal.kept] == ["demo-bucket-research", "demo-bucket-vision"]
+    removal = steps.removal(plan(), found, bucket=True)
+    assert [step.what for step in removal.steps] == ["bucket demo-bucket-research", "bucket demo-bucket-vision"]
+
+
+def test_the_name_of_a_teams_bucket_must_fit(plan: Any) -> None:
+    with pytest.raises(CheckFailed) as error:
+        plan({"bucket": {"name": "b" * 56}})
+    (problem,) = error.value.problems
+    assert f'the bucket of the team research is called "{"b" * 56}-research"' in problem.message
+    plan({"bucket": {"name": "b" * 56, "shared": True}})
 
 
 def test_the_presets_have_plans() -> None:

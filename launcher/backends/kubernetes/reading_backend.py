@@ -9,8 +9,8 @@ from typing import Any
 
 from launcher.backends import progress
 from launcher.backends.base import RunStatus, State
+from launcher.backends.kubernetes import foreign, pod_failures, states
 from launcher.backends.kubernetes import logs as kube_logs
-from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.run_object import RunObject
@@ -46,33 +46,37 @@ class ReadingBackend:
     def cli_args(self) -> str:
         return self.cluster.cli_args
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        listing = kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces)
-        everything = self._with_pods(listing.runs)
-        workloads = [seen.workload for seen in everything if seen.workload is not None]
+    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
+        listing = kube_view.all_seen(
+            self.cluster, sweep=sweep, all_namespaces=self.all_namespaces, with_pods=everything
+        )
+        runs = self._with_pods(listing.runs)
+        workloads = [seen.workload for seen in runs if seen.workload is not None]
         places = positions(self.cluster, workloads, listing.workloads if self.all_namespaces else None)
         statuses = [
             replace(
                 self._with_stuck(seen),
                 position=places.get(seen.workload.uid) if seen.workload is not None else None,
             )
-            for seen in everything
+            for seen in runs
         ]
+        if everything and not sweep:
+            statuses = foreign.add(self.cluster, statuses, listing, warn, all_namespaces=self.all_namespaces)
         if not statuses and not self.all_namespaces and not sweep:
             with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
                 if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
                     warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
-    def _with_pods(self, everything: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
+    def _with_pods(self, runs: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
         """Add the pods of the runs that are starting, since those may be stuck. One request reads all pods."""
-        starting = {seen.run.uid for seen in everything if states.classify(seen)[0] in _STARTING}
+        starting = {seen.run.uid for seen in runs if states.classify(seen)[0] in _STARTING}
         if not starting:
-            return everything
+            return runs
         try:
             pods = self.cluster.list(POD, labels=label_keys.RUN, all_namespaces=self.all_namespaces)
         except ClusterError:  # the status without pods is still useful
-            return everything
+            return runs
         of: dict[tuple[str, str], list[Pod]] = {}
         for pod in map(Pod, pods):
             of.setdefault((pod.namespace, pod.label(label_keys.RUN)), []).append(pod)
@@ -83,7 +87,7 @@ class ReadingBackend:
             )
             if seen.run.uid in starting
             else seen
-            for seen in everything
+            for seen in runs
         ]
 
     def _with_stuck(self, seen: ObservedRun) -> RunStatus:

@@ -218,7 +218,7 @@ def _waiting(seen: ObservedRun) -> tuple[State, str] | None:
         return (State.QUEUED, _NO_WORKLOAD) if seen.run.suspended or not seen.run.raw.get("status") else None
     evicted = workload.evicted
     if evicted.is_true:
-        return (State.PREEMPTED if evicted.reason == "Preempted" else State.QUEUED), _eviction(evicted)
+        return (State.PREEMPTED if evicted.reason == "Preempted" else State.QUEUED), eviction(evicted)
     if workload.is_true("Admitted"):
         return None if not seen.run.suspended else (State.ADMITTED, "Its pods are about to be created.")
     if workload.has_quota:
@@ -292,7 +292,7 @@ def _first_failed(message: str) -> str:
     return f"The job {match[1]} has failed." if match else message
 
 
-def _eviction(evicted: Condition) -> str:
+def eviction(evicted: Condition) -> str:
     """Return Kueue's message without the UIDs and paths of the preemptor, which launcher explain shows."""
     message = evicted.message or evicted.reason
     return re.sub(r" \(UID: [^)]*\)", "", message).partition("; preemptor path:")[0]

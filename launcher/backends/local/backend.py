@@ -335,7 +335,7 @@ class LocalBackend:
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
         statuses = []
         with _sentences("The runs cannot be listed"):
             if self.runs.is_dir() and (changed := folder.make_private(self.runs)):

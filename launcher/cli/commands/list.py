@@ -56,6 +56,11 @@ def command(
     -o json or yaml, only the runs are printed, or with --models only the served models, or with --clusters only the
     Ray clusters.
 
+    MADE BY marks objects in the queues that Slipway did not create, such as a RayJob of kubectl; with -o json, they
+    have "foreign": true, and their kind is the Kubernetes kind. UNCOUNTED is the number of chips that the pods use
+    although no quota counts them, for example because the run has ended and its Ray cluster was kept; with -o json,
+    uncounted_chips and uncounted_reason. Both need the right to list pods and Workloads.
+
     STARTS is when a run that waits in a queue will start, by a simulation of Kueue's scheduler. It is left out with
     --all-namespaces, if the queues of the cluster cannot be read, and if the simulation takes longer than 5 s. launcher
     simulate prints the details.
@@ -84,7 +89,7 @@ def command(
         warned.append(sentence)
         output.narrate(f"Warning: {sentence}")
 
-    runs = api.list_runs(warn, target=target, sweep=sweep)
+    runs = api.list_runs(warn, target=target, sweep=sweep, everything=True)
     found = [run for run in runs if selection.matches(run, names) and only.accepts(run)]
     unknown = [name for name in names if not any(selection.matches(run, [name]) for run in runs)]
     if runs and unknown:
@@ -111,7 +116,10 @@ def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
 
     Makes no request if none waits.
     """
-    waits = [run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED) for run in runs]
+    waits = [
+        run.in_cluster and not run.foreign and run.queue and run.state in (State.QUEUED, State.PREEMPTED)
+        for run in runs
+    ]
     expected: dict[str, Expectation] = {}
     if any(waits):
         try:

@@ -1,13 +1,14 @@
 """`launcher doctor`: check whether this machine and this cluster are ready for runs.
 
 machine.py checks this machine. collect.py reads all that the rules need from the cluster, in parallel. components.py,
-kueue_config.py, queues.py, capacity.py, isolation.py and permissions.py are the rules: pure functions from the
-collected objects to findings. Objects that this user may not read are reported as `unknown`, not as a problem.
+kueue_config.py, queues.py, capacity.py, usage.py, isolation.py and permissions.py are the rules: pure functions from
+the collected objects to findings. Objects that this user may not read are reported as `unknown`, not as a problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
@@ -21,6 +22,7 @@ from launcher.diagnose.doctor import (
     machine,
     permissions,
     queues,
+    usage,
 )
 from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
@@ -96,6 +98,7 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
     yield from kueue_config.examine(sight)
     yield from queues.examine(sight, head)
     yield from capacity.examine(sight, defaults["common"]["accelerators"])
+    yield from usage.examine(sight, defaults["common"]["accelerators"], datetime.now(UTC))
     yield from isolation.examine(sight)
     yield from permissions.examine(sight)
     for sentence in sorted(cluster.unreadable):

@@ -1,4 +1,4 @@
-"""Read all that the doctor needs of a cluster, in about 35 requests, most of them in parallel.
+"""Read all that the doctor needs of a cluster, in about 40 requests, most of them in parallel.
 
 Errors are recorded, also those for what the user may not read.
 """
@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components, isolation, kueue_config, permissions
-from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, TeamObjects
+from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched, TeamObjects, UsedChips
 from launcher.k8s import client as k
 from launcher.k8s import label_keys
 from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import ClusterError
+from launcher.k8s.kueue import uncounted
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
+from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.nodes import Node
-from launcher.k8s.objects import Manifest, Object
+from launcher.k8s.objects import ApiObject, Manifest, Object
+from launcher.k8s.pods import Pod
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -64,6 +67,7 @@ def collect(cluster: Cluster) -> ClusterInventory:
         local_queues, priorities = listed(LocalQueue, k.LOCAL_QUEUE), listed(PriorityClass, k.PRIORITY_CLASS)
         own_namespace = ask(cluster.get, k.NAMESPACE, cluster.namespace)
         mine = ask(permissions.read, cluster)
+        used = pool.submit(_used_chips, cluster)
 
         teams = TeamObjects(team_queues.result())
         if isolation.teams(teams, local_queues.result()):
@@ -98,7 +102,28 @@ def collect(cluster: Cluster) -> ClusterInventory:
             kueue_config=config.result() if config else Fetched(),
             endpoints={namespace: each.result() for namespace, each in endpoints.items()},
             teams=teams,
+            used=used.result(),
         )
+
+
+def _used_chips(cluster: Cluster) -> UsedChips:
+    """Read the pods that have nodes, and the Workloads: of all namespaces, or of the own one if RBAC denies that."""
+
+    def read(everywhere: bool) -> UsedChips:
+        def listed[T](parse: Callable[[Object], T], kind: k.Kind, **options: Any) -> Fetched[list[T]]:
+            return _fetch(lambda: list(map(parse, cluster.list(kind, all_namespaces=everywhere, **options))))
+
+        workloads = listed(Workload, k.WORKLOAD, without=[TEMPLATES])
+        if workloads.seen is None:
+            return UsedChips(workloads=workloads, everywhere=everywhere)
+        pods = listed(Pod, k.POD, fields=uncounted.FIELDS, without=uncounted.UNUSED)
+        ray_clusters: Fetched[list[ApiObject]] = Fetched([])
+        if uncounted.needs_ray_clusters(pods.seen or [], workloads.seen):
+            ray_clusters = listed(ApiObject, k.RAY_CLUSTER)
+        return UsedChips(pods, workloads, ray_clusters, everywhere)
+
+    used = read(everywhere=True)
+    return read(everywhere=False) if used.pods.forbidden or used.workloads.forbidden else used
 
 
 def _teams(cluster: Cluster, teams: TeamObjects, ask: Callable[..., Future[Fetched[Any]]]) -> TeamObjects:

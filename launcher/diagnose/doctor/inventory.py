@@ -13,7 +13,10 @@ from launcher.k8s.objects import Manifest
 if TYPE_CHECKING:
     from launcher.k8s.deployments import Deployment
     from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
+    from launcher.k8s.kueue.workloads import Workload
     from launcher.k8s.nodes import Node
+    from launcher.k8s.objects import ApiObject
+    from launcher.k8s.pods import Pod
     from launcher.k8s.rbac import Permissions
 
 Objects = list[Manifest]
@@ -76,6 +79,20 @@ class TeamObjects:
 
 
 @dataclass(frozen=True)
+class UsedChips:
+    """The objects that show which chips are in use; empty if the cluster has no Kueue.
+
+    `pods` are those that have nodes. `everywhere` is False if they are only those of the user's own namespace, because
+    the user may not read others.
+    """
+
+    pods: Fetched[list[Pod]] = field(default_factory=Fetched)
+    workloads: Fetched[list[Workload]] = field(default_factory=Fetched)
+    ray_clusters: Fetched[list[ApiObject]] = field(default_factory=Fetched)
+    everywhere: bool = True
+
+
+@dataclass(frozen=True)
 class ClusterInventory:
     """The data that was read from a cluster. The rules read nothing else."""
 
@@ -95,6 +112,7 @@ class ClusterInventory:
     kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
     teams: TeamObjects = field(default_factory=TeamObjects)
+    used: UsedChips = field(default_factory=UsedChips)
 
     def serves(self, group: str) -> bool:
         return bool(self.served[group].seen)

@@ -1,0 +1,183 @@
+"""Add to a list of runs the chips that no quota counts, and the objects in the queues that Slipway did not create.
+
+A foreign object is one for which Kueue has a Workload, and which Slipway did not create: a RayJob, JobSet, Job or pod
+of kubectl, for example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from launcher.backends.base import RunStatus, State
+from launcher.backends.kubernetes.reader import Listing, foreign_objects
+from launcher.backends.kubernetes.run_object import KINDS
+from launcher.backends.kubernetes.states import eviction
+from launcher.k8s import label_keys, objects
+from launcher.k8s.client import RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
+from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue.uncounted import Owner, Uncounted, needs_ray_clusters, owner_of, uncounted
+from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.objects import ApiObject, Manifest
+
+_LISTED_APART = ("RayCluster",)
+"""Kinds that `launcher list` shows in a table of their own, also those of other clients."""
+
+
+def add(
+    cluster: Cluster,
+    statuses: Sequence[RunStatus],
+    listing: Listing,
+    warn: Callable[[str], None],
+    *,
+    all_namespaces: bool = False,
+) -> list[RunStatus]:
+    """Return the statuses of `listing.runs`, in that order, with their uncounted chips, and those of foreign objects.
+
+    Calls `warn` with a sentence for each object with uncounted chips, and for what cannot be read.
+    """
+    if not listing.workloads:  # without Kueue, or in a namespace that does not use it, there is no quota
+        return list(statuses)
+    found = _uncounted(cluster, listing, warn, all_namespaces=all_namespaces)
+    now = datetime.now(UTC)
+    by_owner = {each.owner: each for each in found}
+    runs = [Owner(seen.run.namespace, seen.run.kind, seen.run.name, seen.run.uid) for seen in listing.runs]
+    shown = [_with_uncounted(status, by_owner.get(owner), now) for status, owner in zip(statuses, runs, strict=True)]
+    foreign = _foreign(cluster, listing, set(runs), by_owner, warn, all_namespaces=all_namespaces)
+    shown += [_with_uncounted(_status(cluster, owner, some), by_owner.get(owner), now) for owner, some in foreign]
+    for each in found:
+        warn(f"{each.sentence(now)} {each.advice}")
+    return shown
+
+
+def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
+    """Return the foreign object of the namespace with that name, and its Workload, or None.
+
+    Raises LauncherError if the cluster does not answer.
+    """
+    try:
+        listed = kueue.workloads(cluster.list(WORKLOAD, without=[kueue.TEMPLATES]))
+    except KindNotServed:
+        return None
+    for owner, some in _by_owner(listed):
+        newest = kueue.newest(some)
+        if owner.name == name and newest is not None and not _is_model(cluster, owner):
+            return _status(cluster, owner, some), newest
+    return None
+
+
+def _with_uncounted(status: RunStatus, each: Uncounted | None, now: datetime) -> RunStatus:
+    if each is None:
+        return status
+    clause = each.clause(now)
+    return replace(status, uncounted_chips=each.chips, uncounted_reason=f"{clause[:1].upper()}{clause[1:]}.")
+
+
+def _uncounted(
+    cluster: Cluster, listing: Listing, warn: Callable[[str], None], *, all_namespaces: bool
+) -> list[Uncounted]:
+    if isinstance(listing.pods, ClusterError):
+        warn(f"{listing.pods.message} Chips that no quota counts are not shown.")
+        return []
+    if not listing.pods or listing.workloads is None:
+        return []
+    clusters: list[ApiObject] = []
+    if needs_ray_clusters(listing.pods, listing.workloads):
+        try:
+            clusters = [*map(ApiObject, cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces))]
+        except ClusterError as error:
+            warn(f"{error.message} The runs of their pods are not known.")
+    return uncounted(listing.pods, listing.workloads, datetime.now(UTC), ray_clusters=clusters)
+
+
+def _foreign(
+    cluster: Cluster,
+    listing: Listing,
+    runs: set[Owner],
+    by_owner: dict[Owner, Uncounted],
+    warn: Callable[[str], None],
+    *,
+    all_namespaces: bool,
+) -> list[tuple[Owner, list[Workload]]]:
+    """Return the foreign objects that wait, have quota, or use uncounted chips, with their Workloads."""
+    found = [
+        (owner, some)
+        for owner, some in _by_owner(listing.workloads or ())
+        if owner not in runs
+        and owner.kind not in _LISTED_APART
+        and (owner in by_owner or not all(workload.is_true("Finished") for workload in some))
+    ]
+    listed = {*runs, *(owner for owner, _ in found)}
+    found += [(owner, []) for owner in by_owner if owner not in listed and owner.kind not in _LISTED_APART]
+    not_runs = {run.uid for run in listing.not_runs}
+    for kind in {owner.kind for owner, _ in found} & _READERS.keys():
+        try:
+            uids = not_runs | {objects.uid(obj) for obj in _READERS[kind](cluster, all_namespaces=all_namespaces)}
+        except ClusterError as error:
+            warn(f"{error.message} Those that Slipway did not create are not shown.")
+            uids = set()
+        found = [(owner, some) for owner, some in found if owner.kind != kind or owner.uid in uids]
+    return found
+
+
+def _foreign_services(cluster: Cluster, *, all_namespaces: bool) -> list[Manifest]:
+    return cluster.list(RAY_SERVICE, labels=f"!{label_keys.MODEL}", all_namespaces=all_namespaces)
+
+
+# Returns the foreign objects of the kinds that Slipway creates. A Workload alone does not show who created its object:
+# a run may be newer than the list of runs, or was deleted and its Workload was not yet.
+_READERS: Mapping[str, Callable[..., list[Manifest]]] = {
+    **{kind.kind: partial(foreign_objects, run_kind=run_kind) for run_kind, kind in KINDS.items()},
+    RAY_SERVICE.kind: _foreign_services,
+}
+
+
+def _is_model(cluster: Cluster, owner: Owner) -> bool:
+    found = cluster.get(RAY_SERVICE, owner.name) if owner.kind == RAY_SERVICE.kind else None
+    return found is not None and objects.label(found, label_keys.MODEL) == owner.name
+
+
+def _by_owner(workloads: Iterable[Workload]) -> list[tuple[Owner, list[Workload]]]:
+    found: dict[Owner, list[Workload]] = {}
+    for workload in workloads:
+        found.setdefault(owner_of(workload), []).append(workload)
+    return list(found.items())
+
+
+def _status(cluster: Cluster, owner: Owner, workloads: Sequence[Workload]) -> RunStatus:
+    workload = kueue.newest(workloads)
+    state, reason = (State.RUNNING, "") if workload is None else classify(workload)
+    return RunStatus(
+        name=owner.name,
+        namespace=owner.namespace,
+        kind=owner.kind,
+        state=state,
+        reason=reason,
+        submitted=(workload.created or None) if workload is not None else None,
+        ended=(workload.condition("Finished").since or None) if workload is not None and state.ended else None,
+        preemptions=0 if workload is None else workload.preemptions,
+        queue="" if workload is None else workload.local_queue,
+        priority="" if workload is None else workload.priority_class,
+        context=cluster.context,
+        foreign=True,
+    )
+
+
+def classify(workload: Workload) -> tuple[State, str]:
+    """Return the state of a foreign object from its Workload, and the reason that Kueue reports, or ""."""
+    finished, evicted = workload.condition("Finished"), workload.evicted
+    if finished.is_true:
+        if finished.reason == "Succeeded":
+            return State.SUCCEEDED, ""
+        return State.FAILED, finished.message.split(", last available logs")[0].partition("\n")[0]
+    if evicted.is_true:
+        return (State.PREEMPTED if evicted.reason == "Preempted" else State.QUEUED), eviction(evicted)
+    if not workload.active:
+        return State.CANCELLED, "Its Workload was deactivated."
+    if workload.is_true("Admitted"):
+        return (State.RUNNING, "") if workload.is_true("PodsReady") else (State.ADMITTED, "")
+    if workload.has_quota:
+        return State.QUEUED, "Its quota is reserved; it waits for the admission checks of its queue."
+    return State.QUEUED, workload.reserved.message or "Kueue has not processed it yet."
