@@ -22,6 +22,7 @@ from tests.workflows.reading import workflows
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.workflows", description="Run jobs of .github/workflows.")
     parser.add_argument("--full", action="store_true", help="run the commands themselves; may take an hour")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="FACTOR", help="for the time limits of jobs")
     parser.add_argument("job", nargs="*", help='such as "ci lint"; a dry run without names runs all')
     given = parser.parse_args(arguments)
     try:
@@ -39,7 +40,9 @@ def main(arguments: list[str]) -> int:
             if only == []:
                 continue
             with tempfile.TemporaryDirectory(prefix="slipway-job-") as folder:
-                for result, _ in run(workflow, Path(folder), full=given.full, only=only, say=_say):
+                for result, _ in run(
+                    workflow, Path(folder), full=given.full, only=only, patience=given.patience, say=_say
+                ):
                     _say(f"{result.job.name}: {result.conclusion} {result.seconds:.0f} s {result.failed}".rstrip())
                     failed |= bool(result.failed)
     except WorkflowError as error:

@@ -36,13 +36,14 @@ class World:
     """The state that the actions of all jobs of a workflow share.
 
     caches: the real folder of a path of actions/cache. copies: the first checkout; the other jobs get hard links to its
-    files. None: each job checks out its own.
+    files. None: each job checks out its own. patience: the factor for the time limits of jobs.
     """
 
     event: Event
     artifacts: Path
     caches: Mapping[str, Path]
     copies: Path | None = None
+    patience: float = 1.0
 
 
 @dataclass

@@ -61,12 +61,13 @@ def run(
     full: bool = False,
     only: Collection[str] | None = None,
     outputs: Mapping[str, Mapping[str, str]] | None = None,
+    patience: float = 1.0,
     say: Callable[[str], object] = lambda line: None,
 ) -> Iterator[tuple[Result, list[str]]]:
     """Run the jobs of a workflow in their order. Yield each result, and the calls of the stand-ins of a dry run.
 
     only: the names of the jobs to run, besides those that they need. outputs: the outputs of jobs, by id; these jobs
-    do not run. Raises WorkflowError if the workflow is invalid.
+    do not run. patience: the factor for the time limits of jobs. Raises WorkflowError if the workflow is invalid.
     """
     jobs = list(workflow.jobs())
     wanted = {job.id for job in jobs if only is None or job.name in only}
@@ -76,7 +77,7 @@ def run(
     caches = _caches() if full else {"~/.cache/slipway/tools": folder / "tools", "~/.cache/uv": folder / "uv"}
     for path in caches.values():
         path.mkdir(parents=True, exist_ok=True)
-    world = World(event_of(workflow), folder / "artifacts", caches, None if full else folder / "checkouts")
+    world = World(event_of(workflow), folder / "artifacts", caches, None if full else folder / "checkouts", patience)
     results: dict[str, list[Result]] = {}
     for number, job in enumerate(jobs):
         needed_alone = (
@@ -108,6 +109,7 @@ def _programs(machine: Machine, *, full: bool) -> Iterator[Path]:
     """Write the programs of the tests to the first folder of the machine's PATH. Yield the file of their calls."""
     calls = machine.programs / "calls"
     if full:
+        machine.variables["PYTHONUNBUFFERED"] = "1"  # the output of a job that is killed
         make = machine.programs / "make"
         make.write_text(_MAKE_WITHOUT_UPSTREAM)
         make.chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -134,7 +135,8 @@ def _serve(server: socket.socket, programs: str) -> None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
             code = process.returncode
-            connection.sendall(str(code if code >= 0 else 128 - code).encode())
+            with contextlib.suppress(BrokenPipeError):  # the client was killed
+                connection.sendall(str(code if code >= 0 else 128 - code).encode())
 
 
 def _as_root(

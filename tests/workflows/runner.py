@@ -83,7 +83,7 @@ class Runner:
             return self.result
         for level in (self.job.workflow.content, content):
             scope.environment |= self._texts(level.get("env", {}), scope)
-        self.deadline = started + 60 * float(content.get("timeout-minutes", 360))
+        self.deadline = started + 60 * float(content.get("timeout-minutes", 360)) * self.world.patience
         self._steps(self.job.steps, scope, self._defaults(scope))
         if not self.result.failed:
             self.result.outputs = self._texts(content.get("outputs", {}), scope)
