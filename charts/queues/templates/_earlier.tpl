@@ -56,11 +56,11 @@ team has the default keys; if its name is that of a team in another namespace, i
 {{- /*
 queues.withUsedFlavors: JSON of the resource groups `groups` of the ClusterQueue `name`, with the flavors that it no
 longer has but whose quota its runs hold. Their quota is 0, so no run is admitted to them, and Kueue still counts those
-that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `cohort` (its name, or ""), too.
+that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `root` and `cohort` (its name, or ""), too.
 */ -}}
 {{- define "queues.withUsedFlavors" -}}
   {{- $groups := .groups -}}
-  {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ClusterQueue" "" .name -}}
+  {{- $live := include "queues.liveQueue" . | fromJson -}}
   {{- $used := dict -}}
   {{- range dig "status" "flavorsReservation" list $live -}}
     {{- $flavor := .name -}}
@@ -96,10 +96,25 @@ that have them. A ClusterQueue counts only what a run holds of its own flavors. 
   {{- $groups | toJson -}}
 {{- end -}}
 
-{{- /* queues.groupsOf: JSON of the resource groups of a ClusterQueue. Takes `name`, `queue` and `flavors`. */ -}}
+{{- /*
+queues.liveQueue: JSON of the ClusterQueue `name` of the cluster, {} if there is none. Takes `root`, the root context, too,
+which stores all of them after one request.
+*/ -}}
+{{- define "queues.liveQueue" -}}
+  {{- if not (hasKey .root "queuesLiveQueues") -}}
+    {{- $found := dict -}}
+    {{- if .root.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ClusterQueue" -}}
+      {{- range (lookup "kueue.x-k8s.io/v1beta2" "ClusterQueue" "" "").items }}{{ $_ := set $found .metadata.name . }}{{ end -}}
+    {{- end -}}
+    {{- $_ := set .root "queuesLiveQueues" $found -}}
+  {{- end -}}
+  {{- get .root.queuesLiveQueues .name | default dict | toJson -}}
+{{- end -}}
+
+{{- /* queues.groupsOf: JSON of the resource groups of a ClusterQueue. Takes `root`, `name`, `queue` and `flavors`. */ -}}
 {{- define "queues.groupsOf" -}}
   {{- $groups := include "queues.resourceGroups" (dict "quota" .queue.quota "flavors" .flavors) | fromJsonArray -}}
-  {{- include "queues.withUsedFlavors" (dict "groups" $groups "name" .name "cohort" .queue.cohort) -}}
+  {{- include "queues.withUsedFlavors" (dict "root" .root "groups" $groups "name" .name "cohort" .queue.cohort) -}}
 {{- end -}}
 
 {{- /*
@@ -113,7 +128,7 @@ that its ClusterQueues keep. Takes the root context.
   {{- $retired := dict -}}
   {{- range $name, $queue := include "queues.clusterQueues" . | fromJson -}}
     {{- if $queue.create -}}
-      {{- range include "queues.groupsOf" (dict "name" $name "queue" $queue "flavors" $flavors) | fromJsonArray -}}
+      {{- range include "queues.groupsOf" (dict "root" $ "name" $name "queue" $queue "flavors" $flavors) | fromJsonArray -}}
         {{- range .flavors -}}
           {{- if not (hasKey $rendered .name) -}}
             {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ResourceFlavor" "" .name -}}
