@@ -69,7 +69,7 @@ class ScriptedBackend:
     def submit(self, plan: Any, *, accept_changes: bool) -> Submission:
         raise AssertionError(ONLY_STATUS)
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
         raise AssertionError(ONLY_STATUS)
 
     def summary(self, name: str) -> RunStatus | None:

@@ -212,7 +212,7 @@ class FakeCluster:
         self.runs, self.requests = runs, list[str]()
         self.report_progress: Callable[[str], None] = lambda _: None
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
         self.requests.append("list")
         return [replace(run, step=None, loss=None) for run in self.runs if sweep in ("", run.sweep)]
 
