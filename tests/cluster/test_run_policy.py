@@ -9,137 +9,39 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
-from launcher.paths import charts_dir
 from tests.charts import schemas
-from tests.charts.helm import template
-from tests.charts.queues_chart import BASE, merged, render, tree
+from tests.charts.queues_chart import merged
 from tests.cluster import crds
-from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli
+from tests.cluster.run_policy import (
+    OURS,
+    OWNER,
+    PRIORITY,
+    QUEUE,
+    THEIRS,
+    Change,
+    Users,
+    installed,
+    rendered_runs,
+    set_at,
+    without_queue,
+)
 from tests.cluster.test_rbac_workloads import until
-from tests.tools import tool
-
-OURS, THEIRS = "policy-research", "policy-product"
-TEAMS = f"""
-priorities: {{low: {{value: 1, pods: true}}, normal: {{value: 2, pods: true}}, high: {{value: 3}}}}
-teams:
-  research:
-    namespace: {OURS}
-    members: {{alice: User}}
-    createClusters: true
-    clusters: [shared]
-    k8sTokenAuth: true
-    helm: true
-  product:
-    namespace: {THEIRS}
-    members: {{bob: User}}
-    podSecurity: privileged
-    priorities: [low]
-    allow: {{autoscaling: true, queues: [night], serviceAccounts: [loader]}}
-"""
-KINDS = {
-    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
-    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
-}
-# The rights of the controllers on runs, as their installations grant them.
-CONTROLLER: Object = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "policy-controller"},
-    "rules": [
-        {
-            "apiGroups": ["ray.io", "jobset.x-k8s.io"],
-            "resources": [*("rayjobs", "rayclusters", "jobsets"), *("rayclusters/status", "jobsets/status")],
-            "verbs": ["get", "create", "patch", "update", "delete"],
-        }
-    ],
-}
-CONTROLLER_BINDING: Object = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "policy-controller"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policy-controller"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}],
-}
-RUN = """
-run: {kind: KIND, name: demo}
-team: {name: TEAM, namespace: SPACE}
-slice: {accelerator: v6e, topology: 4x4}
-image: {repository: example.invalid/trainer, tag: v1}
-storage: {kind: gcsfuse, bucket: runs}
-data: {files: [/data/text]}
-train: {model_name: llama3-8b, steps: 30}
-"""
-
-
-class Users(NamedTuple):
-    admin: Api
-    alice: Api  # a member of the team research, who may create Ray clusters
-    bob: Api  # a member of the team product, whose team has every exception
-    operator: Api  # a controller: may update the status of a run
-    objects: dict[str, Object]  # a run of research of each kind, and its long-lived Ray cluster
-
-    def attempt(self, user: Api, obj: Object, *, name: str = "") -> str:
-        """Create an object in a dry run. Returns the message of the API server if it refuses, else ""."""
-        made = copy.deepcopy(obj)
-        made["metadata"]["name"] = name or made["metadata"]["name"]
-        path = path_of(made).rpartition("/")[0]
-        try:
-            user.request("POST", f"{path}?dryRun=All", made)
-        except ApiError as error:
-            return str(error.body["message"])
-        return ""
-
-    def patch(self, user: Api, obj: Object, change: Object) -> str:
-        try:
-            user.request("PATCH", f"{path_of(obj)}?dryRun=All", change, "application/merge-patch+json")
-        except ApiError as error:
-            return str(error.body["message"])
-        return ""
 
 
 @pytest.fixture(scope="module")
 def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
-    folder = tmp_path_factory.mktemp("policy")
-    rendered = render(tool("helm"), merged(BASE, tree(TEAMS)), folder)
-    made = [obj for obj in rendered if obj["kind"] in KINDS] + [CONTROLLER, CONTROLLER_BINDING]
-    for name in (OURS, THEIRS):
-        control_plane.add_namespace(name)
-    for obj in made:
-        control_plane.api.create(obj)
-    alice, bob, operator = (Api(control_plane.kubeconfig_for(name)) for name in ("alice", "bob", "operator"))
-    found = Users(control_plane.api, alice, bob, operator, rendered_runs(folder))
-    # Rights and policies take effect with a delay.
-    until(lambda: "'x-runs'" in found.attempt(found.alice, without_queue(found.objects["JobSet"])))
-    until(lambda: found.attempt(found.alice, found.objects["RayCluster"]) == "")
-    until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
-    until(lambda: found.attempt(found.operator, without_queue(found.objects["JobSet"])) == "")
-    yield found
-    for user in (alice, bob, operator):
-        user.close()
-    for obj in made:
-        control_plane.api.delete(path_of(obj))
-    for name in (OURS, THEIRS):
-        control_plane.api.delete(f"/api/v1/namespaces/{name}")
-
-
-def rendered_runs(folder: Path, team: str = "research", space: str = OURS) -> dict[str, Object]:
-    objects: dict[str, Object] = {}
-    for chart, kind in (("run", "job-set"), ("run", "ray-job"), ("ray-cluster", "ray-cluster")):
-        file = folder / f"{team}-{kind}.yaml"
-        text = RUN.replace("KIND", kind).replace("TEAM", team).replace("SPACE", space)
-        file.write_text(text if chart == "run" else text.replace("run: {", "run: {cluster: demo, "))
-        (obj,) = yaml.safe_load_all(template(tool("helm"), charts_dir() / chart, [file], "--namespace", space))
-        objects[obj["kind"]] = obj
-    return objects
+    with installed(control_plane, tmp_path_factory.mktemp("policy")) as found:
+        until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
+        yield found
 
 
 TOKEN_SECRET: Object = {
@@ -154,32 +56,12 @@ TOKEN_SECRET: Object = {
 }
 
 
-def without_queue(obj: Object) -> Object:
-    made = copy.deepcopy(obj)
-    del made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
-    return made
-
-
-def set_at(*keys: str | int, value: Any) -> Callable[[Object], None]:
-    """Return a function that sets the value at the keys of an object."""
-
-    def change(obj: Object) -> None:
-        node: Any = obj
-        for key in keys[:-1]:
-            node = node.setdefault(key, {}) if isinstance(node, dict) and isinstance(key, str) else node[key]
-        node[keys[-1]] = value
-
-    return change
-
-
 JOB_POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
 HEAD, WORKER = ("headGroupSpec",), ("workerGroupSpecs", 0)
-OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "tiny", "uid": "1-2", "controller": True}
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 HOST_PATH = [{"name": "host", "hostPath": {"path": "/"}}]
 
 
-def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     """Return an attack on the pods of each kind: a JobSet's, and Ray's head, workers and submitter."""
     ray_job, pod = ("spec", "rayClusterSpec"), ("template", "spec")
     return [
@@ -192,11 +74,11 @@ def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], 
     ]
 
 
-def of_every(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+def of_every(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     return [(kind, set_at(*keys, value=value)) for kind in ("JobSet", "RayJob", "RayCluster")]
 
 
-def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     return [
         ("RayJob", set_at("spec", "rayClusterSpec", *keys, value=value)),
         ("RayCluster", set_at("spec", *keys, value=value)),
@@ -204,7 +86,7 @@ def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], N
 
 
 ASK = "Or ask your platform team (teams.research in the values of charts/queues)."
-ATTACKS: list[tuple[str, list[tuple[str, Callable[[Object], None]]], str]] = [
+ATTACKS: list[tuple[str, list[tuple[str, Change]], str]] = [
     (
         "no queue",
         of_every("metadata", "labels", QUEUE, value=""),
@@ -261,7 +143,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "change", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_member_cannot_create(users: Users, kind: str, change: Callable[[Object], None], why: str) -> None:
+def test_a_member_cannot_create(users: Users, kind: str, change: Change, why: str) -> None:
     obj = copy.deepcopy(users.objects[kind])
     change(obj)
     refusal = users.attempt(users.alice, obj)
