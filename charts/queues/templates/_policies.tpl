@@ -118,11 +118,11 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
     {{- if not (has $name $more) -}}
     {{- $self := printf "%s.%s" $in.of $name -}}
     {{- $path := printf "%s + \".%s\"" $in.at $name -}}
-    {{- $says := "" -}}
-    {{- with $field.says -}}
-      {{- $says = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" "") -}}
+    {{- $message := "" -}}
+    {{- with $field.message -}}
+      {{- $message = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" "") -}}
     {{- end -}}
-    {{- $says = printf " %s.%s\n" $says (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s." $field.key)) | toRawJson -}}
+    {{- $message = printf " %s.%s\n" $message (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s." $field.key)) | toRawJson -}}
     {{- if $field.required -}}
       {{- $errors = append $errors (printf "has(%s) ? \"\" : %s + \" is missing.\\n\"" $self $path) -}}
     {{- end -}}
@@ -133,9 +133,9 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
     {{- end -}}
     {{- if $field.entries -}}
       {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $says) -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
     {{- else if $check -}}
-      {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $says) -}}
+      {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $message) -}}
     {{- end -}}
     {{- with $field.shape -}}
       {{- $below := merge (dict "shape" . "of" $self "at" $path) (omit $in "shape" "of" "at") -}}
