@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,9 +103,7 @@ class Users(NamedTuple):
 
     def attempt(self, user: Api, obj: Object, *, name: str = "") -> str:
         """Create an object in a dry run. Returns the message of the API server if it refuses, else ""."""
-        made = copy.deepcopy(obj)
-        if name:
-            made["metadata"]["name"] = name
+        made = renamed(obj, name) if name else copy.deepcopy(obj)
         path = path_of({**made, "metadata": {"name": "x", **made["metadata"]}}).rpartition("/")[0]
         try:
             user.request("POST", f"{path}?dryRun=All", made)
@@ -125,7 +124,8 @@ def installed(control_plane: ControlPlane, folder: Path, over: Mapping[str, Any]
     """Install the Roles and policies of charts/queues for TEAMS, with `over` merged into the values."""
     values = merged(merged(BASE, tree(TEAMS)), dict(over or {}))
     rendered = render(tool("helm"), values, folder)
-    made = [obj for obj in rendered if obj["kind"] in KINDS] + [CONTROLLER, CONTROLLER_BINDING]
+    ours = [obj for obj in rendered if obj["metadata"].get("namespace", OURS) in (OURS, THEIRS)]
+    made = [obj for obj in ours if obj["kind"] in KINDS] + [CONTROLLER, CONTROLLER_BINDING]
     for name in (OURS, THEIRS):
         control_plane.add_namespace(name)
     for obj in made:
@@ -160,6 +160,22 @@ def rendered_runs(folder: Path, team: str = "research", space: str = OURS, over:
     return objects
 
 
+def renamed(obj: Object, name: str) -> Object:
+    """Return a copy with another name, which the labels have, too."""
+    old = obj["metadata"]["name"]
+
+    def walk(node: Any, key: str = "") -> Any:
+        if isinstance(node, dict):
+            return {below: walk(value, below) for below, value in node.items()}
+        if isinstance(node, list):
+            return [walk(value) for value in node]
+        named = key == "name" or key.startswith(("app.kubernetes.io/name", "slipway.dev/"))
+        return name if named and node == old else node
+
+    made: Object = walk(obj)
+    return made
+
+
 def without_queue(obj: Object) -> Object:
     made = copy.deepcopy(obj)
     del made["metadata"]["labels"][QUEUE]
@@ -171,14 +187,14 @@ def set_at(*keys: str | int, value: Any) -> Change:
 
     def change(obj: Object) -> None:
         node: Any = obj
-        for key in keys[:-1]:
+        for key, after in itertools.pairwise((*keys, "")):
+            last = after == ""
+            below: Any = copy.deepcopy(value) if last else [] if isinstance(after, int) else {}
             if isinstance(node, list) and key == len(node):
-                node.append({})
-            node = node.setdefault(key, {}) if isinstance(node, dict) else node[key]
-        if isinstance(node, list) and keys[-1] == len(node):
-            node.append(value)
-        else:
-            node[keys[-1]] = copy.deepcopy(value)
+                node.append(below)
+            elif last or (isinstance(node, dict) and key not in node):
+                node[key] = below
+            node = node[key]
 
     return change
 

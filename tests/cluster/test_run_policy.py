@@ -58,17 +58,18 @@ TOKEN_SECRET: Object = {
 
 JOB_POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
 HEAD, WORKER = ("headGroupSpec",), ("workerGroupSpecs", 0)
+OF_HEAD = ("spec", "rayClusterSpec", *HEAD, "template", "spec")
+OF_WORKER = ("spec", "rayClusterSpec", *WORKER, "template", "spec")
 HOST_PATH = [{"name": "host", "hostPath": {"path": "/"}}]
 
 
 def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
-    """Return an attack on the pods of each kind: a JobSet's, and Ray's head, workers and submitter."""
+    """Return an attack on the pods of each kind: a JobSet's, and Ray's head and workers."""
     ray_job, pod = ("spec", "rayClusterSpec"), ("template", "spec")
     return [
         ("JobSet", set_at(*JOB_POD, *keys, value=value)),
         ("RayJob", set_at(*ray_job, *HEAD, *pod, *keys, value=value)),
         ("RayJob", set_at(*ray_job, *WORKER, *pod, *keys, value=value)),
-        ("RayJob", set_at("spec", "submitterPodTemplate", value={"spec": {"containers": [], keys[0]: value}})),
         ("RayCluster", set_at("spec", *HEAD, *pod, *keys, value=value)),
         ("RayCluster", set_at("spec", *WORKER, *pod, *keys, value=value)),
     ]
@@ -85,7 +86,6 @@ def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     ]
 
 
-ASK = "Or ask your platform team (teams.research in the values of charts/queues)."
 ATTACKS: list[tuple[str, list[tuple[str, Change]], str]] = [
     (
         "no queue",
@@ -110,26 +110,25 @@ ATTACKS: list[tuple[str, list[tuple[str, Change]], str]] = [
         of_pods("serviceAccountName", value="deployer"),
         "serviceAccountName of the pods must be default or research",
     ),
-    ("its old field", of_pods("serviceAccount", value="deployer"), "serviceAccountName of the pods must be"),
-    ("host path", of_pods("volumes", value=HOST_PATH), "The pods of a run must not have hostPath volumes"),
-    ("host pid", of_pods("hostPID", value=True), "must not set hostPID, hostIPC or nodeName"),
-    ("host ipc", of_pods("hostIPC", value=True), "must not set hostPID, hostIPC or nodeName"),
-    ("node name", of_pods("nodeName", value="node-of-others"), "must not set hostPID, hostIPC or nodeName"),
-    ("host network", of_pods("hostNetwork", value=True), "hostNetwork of the pods must not be true"),
+    ("its old field", of_pods("serviceAccount", value="deployer"), "template.spec.serviceAccount must be absent"),
+    ("host path", of_pods("volumes", value=HOST_PATH), "template.spec.volumes[0].hostPath must be absent: it gives"),
+    ("host pid", of_pods("hostPID", value=True), "template.spec.hostPID must be absent: it gives access"),
+    ("host ipc", of_pods("hostIPC", value=True), "template.spec.hostIPC must be absent: it gives access"),
+    ("node name", of_pods("nodeName", value="node-of-others"), "template.spec.nodeName must be absent: it bypasses"),
+    ("host network", of_pods("hostNetwork", value=True), "template.spec.hostNetwork must not be true"),
     (
         "external addresses",
         of_ray(*HEAD, "headService", value={"metadata": {}, "spec": {"externalIPs": ["10.0.0.10"]}}),
-        "headService, serveService, serviceType, enableIngress and headServiceAnnotations must be absent",
+        "headGroupSpec.headService must be absent: with it, KubeRay publishes",
     ),
-    ("load balancer", of_ray(*HEAD, "serviceType", value="LoadBalancer"), "serviceType"),
-    ("node port", of_ray(*HEAD, "serviceType", value="NodePort"), "serviceType"),
-    ("ingress", of_ray(*HEAD, "enableIngress", value=True), "enableIngress"),
-    ("annotations", of_ray("headServiceAnnotations", value={"a": "b"}), "headServiceAnnotations"),
-    ("network policy", of_ray("networkPolicy", value={"mode": "DenyAll"}), "networkPolicy of the Ray cluster"),
+    ("load balancer", of_ray(*HEAD, "serviceType", value="LoadBalancer"), "headGroupSpec.serviceType must be absent"),
+    ("ingress", of_ray(*HEAD, "enableIngress", value=True), "headGroupSpec.enableIngress must be absent"),
+    ("annotations", of_ray("headServiceAnnotations", value={"a": "b"}), "headServiceAnnotations must be absent"),
+    ("network policy", of_ray("networkPolicy", value={"mode": "DenyAll"}), "networkPolicy must be absent"),
     (
         "autoscaling run",
         [("RayJob", set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True))],
-        "enableInTreeAutoscaling must not be true in a RayJob",
+        "enableInTreeAutoscaling must not be true: KubeRay grants",
     ),
     (
         "asks for tokens",
@@ -160,20 +159,29 @@ def test_what_the_charts_render_is_accepted(users: Users, tmp_path: Path) -> Non
     # The platform team has listed this cluster, which therefore receives tokens.
     listed = merged(users.objects["RayCluster"], {"spec": {"authOptions": {"enableK8sTokenAuth": True}}})
     assert users.attempt(users.alice, listed, name="shared") == ""
-    scaling = merged(users.objects["RayCluster"], {"spec": {"enableInTreeAutoscaling": True}})
+    elastic = {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    scaling = merged(users.objects["RayCluster"], {"metadata": elastic, "spec": {"enableInTreeAutoscaling": True}})
     assert users.attempt(users.alice, scaling) == ""
     # Every exception of a team.
     theirs = rendered_runs(tmp_path, "product", THEIRS)
     job = theirs["RayJob"]
-    for change in (
-        set_at("metadata", "labels", QUEUE, value="night"),
-        set_at("metadata", "labels", PRIORITY, value="low"),
-        set_at("spec", "rayClusterSpec", *HEAD, "template", "spec", "serviceAccountName", value="loader"),
-        set_at("spec", "rayClusterSpec", *WORKER, "template", "spec", "hostNetwork", value=True),
-        set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True),
+    assert "volumeAttributes[bucketName]" in users.attempt(users.bob, job)
+    for number, change in enumerate(
+        (
+            set_at(*OF_HEAD, "volumes", 0, "csi", "volumeAttributes", "bucketName", value="models"),
+            set_at(*OF_WORKER, "volumes", 0, "csi", "volumeAttributes", "bucketName", value="models"),
+            set_at("metadata", "labels", QUEUE, value="night"),
+            set_at("metadata", "labels", PRIORITY, value="low"),
+            set_at(*OF_HEAD, "serviceAccountName", value="loader"),
+            set_at(*OF_WORKER, "containers", 0, "securityContext", value={"privileged": True}),
+            set_at(*OF_WORKER, "containers", 0, "securityContext", "capabilities", value={"add": ["IPC_LOCK"]}),
+            set_at(*OF_WORKER, "hostNetwork", value=True),
+            set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True),
+        )
     ):
         change(job)
-        assert users.attempt(users.bob, job) == ""
+        refusal = users.attempt(users.bob, job)
+        assert (refusal == "") == (number >= 1), refusal
     set_at("metadata", "labels", PRIORITY, value="high")(job)
     assert "must be low or absent" in users.attempt(users.bob, job)
 
@@ -193,6 +201,8 @@ GATEWAY = {
     "type": "NewClusterWithIncrementalUpgrade",
     "clusterUpgradeOptions": {"gatewayClassName": "istio", "stepSizePercent": 5, "intervalSeconds": 10},
 }
+
+OTHER_GATEWAY = {"clusterUpgradeOptions": {"gatewayClassName": "other"}}
 
 
 @pytest.fixture
@@ -233,22 +243,19 @@ def test_other_kinds_of_ray_are_not_a_way_around(users: Users, more_kinds: None)
         "spec": {"schedule": "0 * * * *", "jobTemplate": users.objects["RayJob"]["spec"]},
     }
     until(lambda: "Members of a team must not create RayCronJobs" in users.attempt(users.alice, cron))
-    labelled = {**meta, "labels": {QUEUE: "research"}}
-    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": labelled}
-    config = users.objects["RayCluster"]["spec"]
-    exposed = merged(config, {"headGroupSpec": {"serviceType": "LoadBalancer"}})
+    service = users.objects["RayService"]
+    config = service["spec"]["rayClusterConfig"]
     for spec, why in (
-        ({"rayClusterConfig": config}, ""),
-        ({"rayClusterConfig": exposed}, "serviceType"),
-        ({"rayClusterConfig": config, "serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "serveService"),
-        ({"rayClusterConfig": config, "upgradeStrategy": {"type": "NewCluster"}}, ""),
-        ({"rayClusterConfig": config, "upgradeStrategy": GATEWAY}, "clusterUpgradeOptions must be absent"),
-        ({"rayClusterConfig": {**config, "enableInTreeAutoscaling": True}}, "Set serve.replicas.max to serve.replicas"),
+        ({}, ""),
+        ({"rayClusterConfig": merged(config, {"headGroupSpec": {"serviceType": "LoadBalancer"}})}, "serviceType"),
+        ({"serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "spec.serveService must be absent"),
+        ({"upgradeStrategy": GATEWAY}, ""),
+        ({"upgradeStrategy": merged(GATEWAY, OTHER_GATEWAY)}, "clusterUpgradeOptions.gatewayClassName must be one of"),
+        ({"rayClusterConfig": {**config, "enableInTreeAutoscaling": True}}, "as many replicas at most as at least"),
     ):
-        refusal = users.attempt(users.alice, {**service, "spec": spec})
+        refusal = users.attempt(users.alice, {**service, "spec": {**service["spec"], **spec}})
         assert why in refusal if why else refusal == ""
-    unlabelled = {**service, "metadata": meta, "spec": {"rayClusterConfig": config}}
-    assert "must be research" in users.attempt(users.alice, unlabelled)
+    assert "must be research" in users.attempt(users.alice, without_queue(service))
 
 
 class Run(NamedTuple):
@@ -258,9 +265,9 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(users: Users) -> Iterator[Run]:
-    mine = users.alice.create(merged(users.objects["RayJob"], {"metadata": {"name": "admitted"}}))
-    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "admitted", "uid": mine["metadata"]["uid"]}
-    meta = {"name": "admitted-x1", "namespace": OURS, "ownerReferences": [owner]}
+    mine = users.alice.create(users.objects["RayJob"])
+    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "demo", "uid": mine["metadata"]["uid"]}
+    meta = {"name": "demo-x1", "namespace": OURS, "ownerReferences": [owner]}
     spec = users.objects["RayJob"]["spec"]["rayClusterSpec"]
     child = users.operator.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
     yield Run(mine, child)
@@ -285,12 +292,36 @@ def test_a_member_still_stops_and_labels_a_run(users: Users, run: Run) -> None:
         ({"metadata": {"labels": {QUEUE: "product"}}}, "must be research"),
         ({"metadata": {"labels": {PRIORITY: "urgent"}}}, "or absent"),
         ({"metadata": {"ownerReferences": [OWNER]}}, "ownerReferences must not be set or changed"),
-        ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "enableInTreeAutoscaling"),
-        ({"spec": {"rayClusterSpec": {"headGroupSpec": {"serviceType": "LoadBalancer"}}}}, "serviceType"),
+        ({"metadata": {"finalizers": ["example.com/x"]}}, "metadata.finalizers must not be set or changed"),
+        ({"metadata": {"labels": {"slipway.dev/team": "product"}}}, "metadata.labels[slipway.dev/team]"),
+        ({"metadata": {"annotations": {"ray.io/x": "y"}}}, "metadata.annotations[ray.io/x]"),
+        ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "spec of a RayJob must not be changed"),
+        ({"spec": {"rayClusterSpec": {"headGroupSpec": {"serviceType": "LoadBalancer"}}}}, "must not be changed"),
+        ({"spec": {"activeDeadlineSeconds": 60}}, "spec of a RayJob must not be changed"),
+        ({"spec": {"suspend": False}}, ""),
     ],
 )
 def test_a_member_cannot_change_a_run_to_an_attack(users: Users, run: Run, change: Object, why: str) -> None:
-    assert why in users.patch(users.alice, run.mine, change)
+    refusal = users.patch(users.alice, run.mine, change)
+    assert why in refusal if why else refusal == ""
+
+
+def test_a_member_suspends_a_run_and_does_not_resume_it(users: Users) -> None:
+    """Between the member's false and Kueue's true, pods would start that no quota covers."""
+    for kind in ("JobSet", "RayCluster"):
+        suspended = merged(users.objects[kind], {"metadata": {"name": users.objects[kind]["metadata"]["name"]}})
+        suspended["spec"]["suspend"] = True
+        waiting = users.alice.create(suspended)
+        try:
+            for value in (False, None):
+                refusal = users.patch(users.alice, waiting, {"spec": {"suspend": value}})
+                assert "spec.suspend must not be set to false: only Kueue starts a run" in refusal
+            assert users.patch(users.alice, waiting, {"metadata": {"labels": {"note": "x"}}}) == ""
+            assert users.patch(users.operator, waiting, {"spec": {"suspend": False}}) == ""
+            users.operator.merge(path_of(waiting), {"spec": {"suspend": False}})
+            assert users.patch(users.alice, waiting, {"spec": {"suspend": True}}) == ""
+        finally:
+            users.admin.delete(path_of(waiting))
 
 
 def test_a_member_cannot_enlarge_the_ray_cluster_of_an_admitted_run(users: Users, run: Run) -> None:
@@ -305,7 +336,7 @@ def test_an_object_from_before_the_policy_can_still_be_stopped(users: Users) -> 
     """Its member may stop it and change what the policy does not check, but not resume the attack elsewhere."""
     made = without_queue(users.objects["JobSet"])
     set_at(*JOB_POD, "hostNetwork", value=True)(made)
-    made["metadata"]["name"] = "old"
+    set_at("metadata", "labels", "example.com/old", value="x")(made)
     old = users.admin.create(made)
     try:
         for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"note": "x"}}}):

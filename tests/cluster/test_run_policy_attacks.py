@@ -702,7 +702,10 @@ ATTACKS = [
     on_service("serveService", value={"spec": {"type": "LoadBalancer"}}),
     on_service(
         "upgradeStrategy",
-        value={"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": {"gatewayClassName": "other"}},
+        value={
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": {"gatewayClassName": "other", "stepSizePercent": 5, "intervalSeconds": 10},
+        },
         why=".clusterUpgradeOptions.gatewayClassName must be",
     ),
     on_service("rayClusterConfig", "headGroupSpec", "serviceType", value="LoadBalancer"),

@@ -221,17 +221,15 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
 - name: job
   expression: >-
     object.kind == "JobSet" && has(object.spec.replicatedJobs) && size(object.spec.replicatedJobs) > 0 ? object.spec.replicatedJobs[0].template.spec : dyn({})
+- name: oldGroups
+  expression: 'has(variables.oldRay.workerGroupSpecs) ? variables.oldRay.workerGroupSpecs : dyn([])'
 - name: pods
   expression: >-
-    (has(variables.ray.headGroupSpec) ? dyn([{"at": dyn(variables.rayAt + ".headGroupSpec.template"), "role": dyn("head"), "of": variables.ray.headGroupSpec.template}]) : dyn([]))
-    + (has(variables.ray.workerGroupSpecs) ? variables.ray.workerGroupSpecs.transformList(i, group, {"at": dyn(variables.rayAt + ".workerGroupSpecs[" + string(i) + "].template"), "role": dyn("host"), "of": group.template}) : dyn([]))
-    + (has(variables.job.template) ? dyn([{"at": dyn("spec.replicatedJobs[0].template.spec.template"), "role": dyn("job"), "of": variables.job.template}]) : dyn([]))
-# Kueue adds labels, node labels and tolerations to the pod templates of what it admits. A template that an update does
-# not change is not checked again.
-- name: oldTemplates
-  expression: >-
-    (has(variables.oldRay.headGroupSpec) ? [variables.oldRay.headGroupSpec.template] : [])
-    + (has(variables.oldRay.workerGroupSpecs) ? variables.oldRay.workerGroupSpecs.map(group, group.template) : [])
+    (has(variables.ray.headGroupSpec) ? dyn([{"at": dyn(variables.rayAt + ".headGroupSpec.template"), "role": dyn("head"), "of": variables.ray.headGroupSpec.template,
+    "old": has(variables.oldRay.headGroupSpec) ? variables.oldRay.headGroupSpec.template : dyn({})}]) : dyn([]))
+    + (has(variables.ray.workerGroupSpecs) ? variables.ray.workerGroupSpecs.transformList(i, group, {"at": dyn(variables.rayAt + ".workerGroupSpecs[" + string(i) + "].template"), "role": dyn("host"), "of": group.template,
+    "old": i < size(variables.oldGroups) ? variables.oldGroups[i].template : dyn({})}) : dyn([]))
+    + (has(variables.job.template) ? dyn([{"at": dyn("spec.replicatedJobs[0].template.spec.template"), "role": dyn("job"), "of": variables.job.template, "old": dyn({})}]) : dyn([]))
 - name: metadataErrors
   expression: {{ include "queues.policies.errors" (merge (dict "shape" "object" "of" "object.metadata" "at" "\"metadata\"") $arguments) | toRawJson }}
 {{- range $kind := list "RayJob" "RayService" "JobSet" }}
@@ -241,7 +239,7 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
 - name: errorsOfRay
   expression: {{ printf "object.kind == \"JobSet\" ? \"\" : %s" (include "queues.policies.errors" (merge (dict "shape" "ray" "of" "variables.ray" "at" "variables.rayAt") $arguments)) | toRawJson }}
 - name: errorsOfPods
-  expression: {{ printf "variables.pods.filter(pod, !(pod.of in variables.oldTemplates)).map(pod, %s).join(\"\")" (include "queues.policies.errors" (merge (dict "shape" "template" "of" "pod.of" "at" "pod.at") $arguments)) | toRawJson }}
+  expression: {{ printf "variables.pods.filter(pod, pod.of != pod.old).map(pod, %s).join(\"\")" (include "queues.policies.errors" (merge (dict "shape" "template" "of" "pod.of" "at" "pod.at") $arguments)) | toRawJson }}
 - name: errors
   expression: >-
     variables.metadataErrors + (variables.sameSpec ? "" : variables.errorsOfRayJob + variables.errorsOfRayService
