@@ -141,10 +141,9 @@ def installed(control_plane: ControlPlane, folder: Path, over: Mapping[str, Any]
     finally:
         for user in (alice, bob, operator):
             user.close()
+        # The namespaces stay for the next file: Kubernetes needs seconds to delete one.
         for obj in made:
             control_plane.api.delete(path_of(obj))
-        for name in (OURS, THEIRS):
-            control_plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
 def rendered_runs(folder: Path, team: str = "research", space: str = OURS, over: str = "") -> dict[str, Object]:
