@@ -108,7 +108,7 @@ BAD = [
         (RUN,),
     ),
     InvalidValues("run.graceSeconds", "run: {graceSeconds: 601}", "maximum: got 601, want 600"),
-    InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 31536001}", "maximum: got 3.1536001×10⁰⁷, want 3.1536×10⁰⁷"),
+    InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 31536001}", "maximum: got 3.1536001"),
     InvalidValues("run.maxRestarts", "run: {maxRestarts: 10001}", "maximum: got 10,001, want 10,000"),
     InvalidValues(
         "serve.upgrade.deleteOldSeconds",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.charts.run_policy_table import KINDS, fields, table
-from tests.charts.schemas import META, _definition, crd_folders, openapi
+from tests.charts.schemas import META, _definition, crd_folders
+from tests.tools import openapi
 
 BOUNDS = ("shape", "is", "items", "check")
 """The keys of a row that limit what is in a map or a list."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.charts import schemas
-from tests.charts.queues_chart import merged
+from tests.charts.queues_chart import merged, tree
 from tests.cluster import crds
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -36,10 +36,22 @@ from tests.cluster.run_policy import (
 )
 from tests.cluster.test_rbac_workloads import until
 
+ADDED = tree("""
+policies:
+  volumes: [csi, downwardAPI, emptyDir, persistentVolumeClaim, nfs]
+  csiDrivers: [gcsfuse.csi.storage.gke.io, secrets.example.com]
+  runtimeClasses: [gvisor]
+  labelPrefixes: [example.com/]
+  annotationPrefixes: [example.com/]
+  fields: {pod: [hostAliases], container: [args], RayJob: [runtimeEnvYAML]}
+  bounds: {graceSeconds: 200}
+""")
+"""What the platform team of this test adds to the policy, and a lower bound."""
+
 
 @pytest.fixture(scope="module")
 def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
-    with installed(control_plane, tmp_path_factory.mktemp("policy")) as found:
+    with installed(control_plane, tmp_path_factory.mktemp("policy"), ADDED) as found:
         until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
         yield found
 
@@ -186,6 +198,31 @@ def test_what_the_charts_render_is_accepted(users: Users, tmp_path: Path) -> Non
     assert "must be low or absent" in users.attempt(users.bob, job)
 
 
+def test_what_the_platform_team_adds_is_accepted(users: Users) -> None:
+    of_job = ("spec", "replicatedJobs", 0, "template", "spec", "template")
+    at = ("spec", "volumes", 3)
+    for kind, change in (
+        ("JobSet", set_at(*of_job, *at, value={"name": "x", "nfs": {"server": "10.0.0.2", "path": "/ours"}})),
+        ("JobSet", set_at(*of_job, *at, value={"name": "x", "csi": {"driver": "secrets.example.com"}})),
+        ("JobSet", set_at(*of_job, "spec", "runtimeClassName", value="gvisor")),
+        ("JobSet", set_at(*of_job, "spec", "hostAliases", value=[{"ip": "10.0.0.9", "hostnames": ["x"]}])),
+        ("JobSet", set_at(*of_job, "spec", "containers", 0, "args", value=["x"])),
+        ("JobSet", set_at(*of_job, "spec", "nodeSelector", "example.com/pool", value="x")),
+        ("JobSet", set_at(*of_job, "spec", "tolerations", 1, value={"key": "example.com/slow", "operator": "Exists"})),
+        ("JobSet", set_at(*of_job, "metadata", "labels", "example.com/x", value="y")),
+        ("JobSet", set_at(*of_job, "metadata", "annotations", "example.com/x", value="y")),
+        ("JobSet", set_at("metadata", "annotations", "example.com/x", value="y")),
+        ("JobSet", set_at("metadata", "labels", "example.com/x", value="y")),
+        ("RayJob", set_at("spec", "runtimeEnvYAML", value="env_vars: {A: b}")),
+    ):
+        obj = copy.deepcopy(users.objects[kind])
+        change(obj)
+        assert users.attempt(users.alice, obj) == ""
+    lowered = copy.deepcopy(users.objects["JobSet"])
+    set_at(*of_job, "spec", "terminationGracePeriodSeconds", value=201)(lowered)
+    assert "must be at most 200" in users.attempt(users.alice, lowered)
+
+
 def test_controllers_and_administrators_are_not_restricted(users: Users) -> None:
     """They are recognized by the right to update the status of the kind, and not by their name."""
     for kind in ("JobSet", "RayCluster"):
@@ -266,11 +303,13 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def run(users: Users) -> Iterator[Run]:
     mine = users.alice.create(users.objects["RayJob"])
+    users.admin.merge(path_of(mine), {"metadata": {"finalizers": ["ray.io/x"]}})
     owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "demo", "uid": mine["metadata"]["uid"]}
     meta = {"name": "demo-x1", "namespace": OURS, "ownerReferences": [owner]}
     spec = users.objects["RayJob"]["spec"]["rayClusterSpec"]
     child = users.operator.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
     yield Run(mine, child)
+    users.admin.merge(path_of(mine), {"metadata": {"finalizers": None}})
     for obj in (child, mine):
         users.admin.delete(path_of(obj))
 
@@ -292,7 +331,8 @@ def test_a_member_still_stops_and_labels_a_run(users: Users, run: Run) -> None:
         ({"metadata": {"labels": {QUEUE: "product"}}}, "must be research"),
         ({"metadata": {"labels": {PRIORITY: "urgent"}}}, "or absent"),
         ({"metadata": {"ownerReferences": [OWNER]}}, "ownerReferences must not be set or changed"),
-        ({"metadata": {"finalizers": ["example.com/x"]}}, "metadata.finalizers must not be set or changed"),
+        ({"metadata": {"finalizers": ["ray.io/x", "example.com/x"]}}, "metadata.finalizers must not be set or changed"),
+        ({"metadata": {"finalizers": None}}, "metadata.finalizers must not be set or changed"),
         ({"metadata": {"labels": {"slipway.dev/team": "product"}}}, "metadata.labels[slipway.dev/team]"),
         ({"metadata": {"annotations": {"ray.io/x": "y"}}}, "metadata.annotations[ray.io/x]"),
         ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "spec of a RayJob must not be changed"),
@@ -336,7 +376,7 @@ def test_an_object_from_before_the_policy_can_still_be_stopped(users: Users) -> 
     """Its member may stop it and change what the policy does not check, but not resume the attack elsewhere."""
     made = without_queue(users.objects["JobSet"])
     set_at(*JOB_POD, "hostNetwork", value=True)(made)
-    set_at("metadata", "labels", "example.com/old", value="x")(made)
+    set_at("metadata", "labels", "example.org/old", value="x")(made)
     old = users.admin.create(made)
     try:
         for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"note": "x"}}}):

@@ -25,7 +25,7 @@ from tests.charts.test_bad_values import KNOBS, some, written
 from tests.cluster import crds, recordings
 from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.run_policy import OURS, QUEUE, Users, installed, set_at
+from tests.cluster.run_policy import OURS, QUEUE, Users, installed, rendered_runs, set_at
 from tests.tools import tool
 
 LENIENT = tree("""
@@ -196,6 +196,25 @@ def test_an_upgrade_of_a_long_lived_cluster(users: Users, cluster: Object) -> No
     groups = copy.deepcopy(cluster["spec"]["workerGroupSpecs"])
     groups[0]["template"]["spec"]["hostPID"] = True
     assert "hostPID must be absent" in users.patch(users.alice, cluster, {"spec": {"workerGroupSpecs": groups}})
+
+
+def test_ray_scales_a_long_lived_cluster(users: Users, tmp_path: Path) -> None:
+    """Ray's autoscaler changes the number of slices, with the rights of the head, which are those of a member here."""
+    elastic = rendered_runs(tmp_path, over="cluster: {maxSlices: 4}")["RayCluster"]
+    # Kueue's webhook holds the pods back until there is quota for them.
+    for group in (elastic["spec"]["headGroupSpec"], *elastic["spec"]["workerGroupSpecs"]):
+        group["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+    stored = users.alice.create(elastic)
+    try:
+        groups = copy.deepcopy(stored["spec"]["workerGroupSpecs"])
+        groups[0] |= {"replicas": 3, "scaleStrategy": {"workersToDelete": ["a"]}}
+        assert users.patch(users.alice, stored, {"spec": {"workerGroupSpecs": groups}}) == ""
+        groups[0] |= {"replicas": 5}
+        assert "maxReplicas must be" in users.patch(users.alice, stored, {"spec": {"workerGroupSpecs": groups}})
+        removed = {"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": None}}}
+        assert "elastic-job must not be removed" in users.patch(users.alice, stored, removed)
+    finally:
+        users.admin.delete(path_of(stored))
 
 
 def test_an_upgrade_of_a_served_model(users: Users) -> None:

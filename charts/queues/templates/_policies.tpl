@@ -156,7 +156,12 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
 {{- /* queues.policies.variables: YAML of the variables of the policy for runs. Takes `root` and `teams`. */ -}}
 {{- define "queues.policies.variables" -}}
 {{- $table := .root.Files.Get "run-policy.yaml" | fromYaml -}}
-{{- $arguments := dict "table" $table "constants" (include "queues.policies.constants" .root | fromJson) "fields" .root.Values.policies.fields "depth" 0 -}}
+{{- /* A type of volumes that the table does not have is a field without a check. */ -}}
+{{- $fields := deepCopy .root.Values.policies.fields -}}
+{{- range .root.Values.policies.volumes -}}
+  {{- if not (hasKey $table.shapes.volume.fields .) }}{{ $_ := set $fields "volume" (append (get $fields "volume" | default list) .) }}{{ end -}}
+{{- end -}}
+{{- $arguments := dict "table" $table "constants" (include "queues.policies.constants" .root | fromJson) "fields" $fields "depth" 0 -}}
 # The team of the namespace, and what its runs may use.
 {{- range $key := list "name" "queues" "priorities" "podPriorities" "accounts" "allow" "tokenClusters" "buckets" "claims" "capabilities" }}
 {{ include "queues.policies.table" (dict "teams" $.teams "key" $key) }}
@@ -180,6 +185,10 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
   expression: 'has(variables.old.metadata.annotations) ? variables.old.metadata.annotations : dyn({})'
 - name: owners
   expression: 'has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : dyn([])'
+- name: finalizers
+  expression: 'has(object.metadata.finalizers) ? object.metadata.finalizers : dyn([])'
+- name: oldFinalizers
+  expression: 'has(variables.old.metadata.finalizers) ? variables.old.metadata.finalizers : dyn([])'
 - name: oldOwners
   expression: 'has(variables.old.metadata.ownerReferences) ? variables.old.metadata.ownerReferences : dyn([])'
 # The spec of the Ray cluster, its path, and the one before the change.
