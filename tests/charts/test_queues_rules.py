@@ -693,7 +693,7 @@ OTHERS = [
     ),
     Case(
         "policies: {fields: {pods: [hostAliases]}}",
-        'policies.fields: unknown shape "pods" (available: authOptions,',
+        'policies.fields: unknown shape "pods"; docs/reference/run-policy.md lists the shapes.',
         "policies: {fields: {pod: [hostAliases]}}",
     ),
     Case(

@@ -46,7 +46,7 @@ policies:
   fields: {pod: [hostAliases], container: [args], RayJob: [runtimeEnvYAML]}
   bounds: {graceSeconds: 200}
 """)
-"""What the platform team of this test adds to the policy, and a lower bound."""
+"""Additions of the platform team to the policy, and a lower bound."""
 
 
 @pytest.fixture(scope="module")

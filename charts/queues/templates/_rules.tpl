@@ -133,7 +133,7 @@ the manifests are then empty. All files of a chart have the same root context, i
   {{- $shapes := (.Files.Get "run-policy.yaml" | fromYaml).shapes -}}
   {{- range $name, $fields := .Values.policies.fields -}}
     {{- if not (hasKey $shapes $name) -}}
-      {{- $wrong = append $wrong (printf "policies.fields: unknown shape %q (available: %s)." $name (keys $shapes | sortAlpha | join ", ")) -}}
+      {{- $wrong = append $wrong (printf "policies.fields: unknown shape %q; docs/reference/run-policy.md lists the shapes." $name) -}}
     {{- end -}}
     {{- range $field := $fields -}}
       {{- if not (regexMatch "^[A-Za-z][A-Za-z0-9]*$" $field) -}}
