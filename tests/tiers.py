@@ -86,6 +86,7 @@ SMOKE = frozenset(
         "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",
         "tests/cluster/test_rights.py::test_a_member_does_all_that_a_run_needs",
         "tests/cluster/test_explain.py::test_text_has_a_headline_evidence_and_suggestions",
+        "tests/cluster/test_run_policy_attacks.py::test_a_member_cannot_create[S1 RayJob]",
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_resume[running]",
         "tests/cluster/test_inference.py::test_a_job_in_the_storage_generates_the_text",
         "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",

@@ -99,6 +99,50 @@ BAD = [
     InvalidValues("queue.name", "queue: {name: -a}", '"-a" is not a valid Kubernetes name'),
     InvalidValues("queue.priority", "queue: {priority: High}", '"High" is not a valid Kubernetes name'),
     InvalidValues("queue.podPriority", "queue: {podPriority: a/b}", '"a/b" is not a valid Kubernetes name'),
+    # Bounds of what keeps chips without quota, and of the size of an object.
+    InvalidValues(
+        "run.ttlSeconds",
+        "run: {ttlSeconds: 601}",
+        "is 601; the cluster of a finished RayJob keeps its chips without quota, so it must be deleted after at most "
+        "600 seconds.",
+        (RUN,),
+    ),
+    InvalidValues("run.graceSeconds", "run: {graceSeconds: 601}", "maximum: got 601, want 600"),
+    InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 31536001}", "maximum: got 3.1536001"),
+    InvalidValues("run.maxRestarts", "run: {maxRestarts: 10001}", "maximum: got 10,001, want 10,000"),
+    InvalidValues(
+        "serve.upgrade.deleteOldSeconds",
+        "serve: {upgrade: {deleteOldSeconds: 601}}",
+        "maximum: got 601, want 600",
+        (SERVE,),
+    ),
+    InvalidValues(
+        "worker.env",
+        "worker: {env: {NVIDIA_VISIBLE_DEVICES: all}}",
+        "NVIDIA_VISIBLE_DEVICES selects devices that the pod does not request; remove it.",
+    ),
+    InvalidValues(
+        "worker.env",
+        f"worker: {{env: {{A: {60_000 * 'x'}}}}}",
+        "has 60001 bytes; it can have at most 60000. Put long texts into a file in the storage.",
+    ),
+    InvalidValues(
+        "worker.env",
+        f"worker: {{env: {{{', '.join(f'A{n}: x' for n in range(201))}}}}}",
+        "has 201 entries; it can have at most 200.",
+    ),
+    InvalidValues(
+        "run.command",
+        f"run: {{command: [{60_001 * 'x'}]}}",
+        "has 60001 bytes; it can have at most 60000. Put long texts into a file in the storage.",
+        (RUN, JOB_SET),
+    ),
+    InvalidValues(
+        "serve.engineArgs",
+        f"serve: {{engineArgs: {{a: {60_000 * 'x'}}}}}",
+        "bytes; it can have at most 60000.",
+        (SERVE,),
+    ),
     # A served model.
     InvalidValues(
         "the release's name",
@@ -1001,7 +1045,14 @@ GOOD_VALUES = {
         "run: {maxRestarts: 0, deadlineSeconds: 0, ttlSeconds: 0, keepFinishedDays: 0, graceSeconds: 0}",
         ALL,
     ),
-    "the largest numbers": ("run: {maxRestarts: 2147483647, deadlineSeconds: 2147483647}", ALL),
+    "the largest numbers": (
+        "run: {maxRestarts: 10000, deadlineSeconds: 31536000, startDeadlineSeconds: 604800, graceSeconds: 600}",
+        ALL,
+    ),
+    "the largest ttl of a cluster": ("run: {ttlSeconds: 600}", ALL),
+    "the largest ttl of a JobSet": ("run: {ttlSeconds: 31536000}", (JOB_SET, CLUSTER)),
+    "the largest environment": (f"worker: {{env: {{A: {59_999 * 'x'}}}}}", ALL),
+    "the largest command": (f"run: {{command: [{60_000 * 'x'}]}}", (RUN, JOB_SET)),
     "root": ("security: {runAsUser: 0}", ALL),
     "local storage for a command": (
         "storage: {kind: local}\nrun: {command: [sleep, infinity]}\ndata: {corpus: ''}",

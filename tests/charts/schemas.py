@@ -72,7 +72,7 @@ def validate(obj: Any) -> list[str]:
     reported_by: dict[str, list[str]] = {}
     if group in PROJECTS:
         for version in versions(group):
-            schema = _crd(group, version, kind, obj["apiVersion"].rpartition("/")[2], upstream.originals())
+            schema = crd_schema(group, version, kind, obj["apiVersion"].rpartition("/")[2])
             sentences = (
                 [f"is no kind that it serves as {obj['apiVersion']}."] if schema is None else _against(schema, obj)
             )
@@ -103,11 +103,16 @@ def unknown_fields(obj: dict[str, Any]) -> dict[str, list[str]]:
     group, _, served = obj["apiVersion"].rpartition("/")
     lacking: dict[str, list[str]] = {}
     for version in versions(group):
-        schema = _crd(group, version, obj["kind"], served, upstream.originals())
+        schema = crd_schema(group, version, obj["kind"], served)
         assert schema is not None, f"{obj['kind']} in {version}"
         for fault in _unknown(schema, obj, ""):
             lacking.setdefault(fault.path, []).append(version)
     return lacking
+
+
+def crd_schema(group: str, version: str, kind: str, served: str) -> Schema | None:
+    """Return the schema of a kind in one version of its project, with ObjectMeta included; None if it is not served."""
+    return _crd(group, version, kind, served, upstream.originals())
 
 
 def versions(group: str) -> list[str]:
@@ -164,10 +169,7 @@ class _Fault(NamedTuple):
 
 @functools.cache
 def _crd(group: str, version: str, kind: str, served: str, originals: Path | None) -> Schema | None:
-    """Return the schema of a kind in one version of its project, with ObjectMeta included; None if it is not served.
-
-    `originals` is only a key of the cache.
-    """
+    # `originals` is only a key of the cache.
     for crd in upstream.crds(PROJECTS[group].lower(), version):
         for entry in crd["spec"]["versions"]:
             if crd["spec"]["names"]["kind"] == kind and entry["name"] == served and entry["served"]:

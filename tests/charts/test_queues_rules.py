@@ -692,6 +692,21 @@ OTHERS = [
         "network: {httpsCidrs: ['2600:1901::/48']}",
     ),
     Case(
+        "policies: {fields: {pods: [hostAliases]}}",
+        'policies.fields: unknown shape "pods"; docs/reference/run-policy.md lists the shapes.',
+        "policies: {fields: {pod: [hostAliases]}}",
+    ),
+    Case(
+        "policies: {fields: {pod: [spec.hostAliases]}}",
+        'policies.fields.pod: "spec.hostAliases" is not the name of a field.',
+        "policies: {fields: {container: [args]}}",
+    ),
+    Case(
+        "policies: {volumes: [csi, volumes.nfs]}",
+        'policies.volumes: "volumes.nfs" is not the name of a type of volumes.',
+        "policies: {volumes: [csi, downwardAPI, emptyDir, nfs]}",
+    ),
+    Case(
         "network: {egress: {tracking: {cidr: example.com}}}",
         'network.egress.tracking.cidr: "example.com" is not a valid CIDR; write it like 10.0.0.0/8.',
         "network: {egress: {tracking: {cidr: 10.0.0.0/8}}}",

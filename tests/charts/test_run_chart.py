@@ -233,10 +233,10 @@ def test_exit_codes_of_a_command_have_no_special_meaning(render: Renderer) -> No
 
 
 def test_deadline_and_ttl(render: Renderer) -> None:
-    keys = "run: {deadlineSeconds: 1000000, ttlSeconds: 7200}\nqueue: {name: q}"
+    keys = "run: {deadlineSeconds: 1000000, ttlSeconds: 600}\nqueue: {name: q}"
     job, jobset = render("ray-job", keys), render("job-set", keys)
-    assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["ttlSecondsAfterFinished"]) == (1000000, 7200)
-    assert jobset["spec"]["ttlSecondsAfterFinished"] == 7200
+    assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["ttlSecondsAfterFinished"]) == (1000000, 600)
+    assert jobset["spec"]["ttlSecondsAfterFinished"] == 600
     assert jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 1000000
     # Kueue's limit would suspend the run instead of ending it.
     assert not [label for obj in (job, jobset) for label in obj["metadata"]["labels"] if "max-exec" in label]

@@ -9,137 +9,51 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
-from launcher.paths import charts_dir
 from tests import upstream
-from tests.charts.helm import template
-from tests.charts.queues_chart import BASE, merged, render, tree
+from tests.charts.queues_chart import merged, tree
 from tests.cluster import crds
-from tests.cluster.api import Api, ApiError, Object, path_of
+from tests.cluster.api import Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli
+from tests.cluster.run_policy import (
+    OURS,
+    OWNER,
+    PRIORITY,
+    QUEUE,
+    THEIRS,
+    Change,
+    Users,
+    installed,
+    rendered_runs,
+    set_at,
+    without_queue,
+)
 from tests.cluster.test_rbac_workloads import until
-from tests.tools import tool
 
-OURS, THEIRS = "policy-research", "policy-product"
-TEAMS = f"""
-priorities: {{low: {{value: 1, pods: true}}, normal: {{value: 2, pods: true}}, high: {{value: 3}}}}
-teams:
-  research:
-    namespace: {OURS}
-    members: {{alice: User}}
-    createClusters: true
-    clusters: [shared]
-    k8sTokenAuth: true
-    helm: true
-  product:
-    namespace: {THEIRS}
-    members: {{bob: User}}
-    podSecurity: privileged
-    priorities: [low]
-    allow: {{autoscaling: true, queues: [night], serviceAccounts: [loader]}}
-"""
-KINDS = {
-    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
-    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
-}
-# The rights of the controllers on runs, as their installations grant them.
-CONTROLLER: Object = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "policy-controller"},
-    "rules": [
-        {
-            "apiGroups": ["ray.io", "jobset.x-k8s.io"],
-            "resources": [*("rayjobs", "rayclusters", "jobsets"), *("rayclusters/status", "jobsets/status")],
-            "verbs": ["get", "create", "patch", "update", "delete"],
-        }
-    ],
-}
-CONTROLLER_BINDING: Object = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "policy-controller"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policy-controller"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}],
-}
-RUN = """
-run: {kind: KIND, name: demo}
-team: {name: TEAM, namespace: SPACE}
-slice: {accelerator: v6e, topology: 4x4}
-image: {repository: example.invalid/trainer, tag: v1}
-storage: {kind: gcsfuse, bucket: runs}
-data: {files: [/data/text]}
-train: {model_name: llama3-8b, steps: 30}
-"""
-
-
-class Users(NamedTuple):
-    admin: Api
-    alice: Api  # a member of the team research, who may create Ray clusters
-    bob: Api  # a member of the team product, whose team has every exception
-    operator: Api  # a controller: may update the status of a run
-    objects: dict[str, Object]  # a run of research of each kind, and its long-lived Ray cluster
-
-    def attempt(self, user: Api, obj: Object, *, name: str = "") -> str:
-        """Create an object in a dry run. Returns the message of the API server if it refuses, else ""."""
-        made = copy.deepcopy(obj)
-        made["metadata"]["name"] = name or made["metadata"]["name"]
-        path = path_of(made).rpartition("/")[0]
-        try:
-            user.request("POST", f"{path}?dryRun=All", made)
-        except ApiError as error:
-            return str(error.body["message"])
-        return ""
-
-    def patch(self, user: Api, obj: Object, change: Object) -> str:
-        try:
-            user.request("PATCH", f"{path_of(obj)}?dryRun=All", change, "application/merge-patch+json")
-        except ApiError as error:
-            return str(error.body["message"])
-        return ""
+ADDED = tree("""
+policies:
+  volumes: [csi, downwardAPI, emptyDir, persistentVolumeClaim, nfs]
+  csiDrivers: [gcsfuse.csi.storage.gke.io, secrets.example.com]
+  runtimeClasses: [gvisor]
+  labelPrefixes: [example.com/]
+  annotationPrefixes: [example.com/]
+  fields: {pod: [hostAliases], container: [args], RayJob: [runtimeEnvYAML]}
+  bounds: {graceSeconds: 200}
+""")
+"""Additions of the platform team to the policy, and a lower bound."""
 
 
 @pytest.fixture(scope="module")
 def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
-    folder = tmp_path_factory.mktemp("policy")
-    rendered = render(tool("helm"), merged(BASE, tree(TEAMS)), folder)
-    made = [obj for obj in rendered if obj["kind"] in KINDS] + [CONTROLLER, CONTROLLER_BINDING]
-    for name in (OURS, THEIRS):
-        control_plane.add_namespace(name)
-    for obj in made:
-        control_plane.api.create(obj)
-    alice, bob, operator = (Api(control_plane.kubeconfig_for(name)) for name in ("alice", "bob", "operator"))
-    found = Users(control_plane.api, alice, bob, operator, rendered_runs(folder))
-    # Rights and policies take effect with a delay.
-    until(lambda: "'x-runs'" in found.attempt(found.alice, without_queue(found.objects["JobSet"])))
-    until(lambda: found.attempt(found.alice, found.objects["RayCluster"]) == "")
-    until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
-    until(lambda: found.attempt(found.operator, without_queue(found.objects["JobSet"])) == "")
-    yield found
-    for user in (alice, bob, operator):
-        user.close()
-    for obj in made:
-        control_plane.api.delete(path_of(obj))
-    for name in (OURS, THEIRS):
-        control_plane.api.delete(f"/api/v1/namespaces/{name}")
-
-
-def rendered_runs(folder: Path, team: str = "research", space: str = OURS) -> dict[str, Object]:
-    objects: dict[str, Object] = {}
-    for chart, kind in (("run", "job-set"), ("run", "ray-job"), ("ray-cluster", "ray-cluster")):
-        file = folder / f"{team}-{kind}.yaml"
-        text = RUN.replace("KIND", kind).replace("TEAM", team).replace("SPACE", space)
-        file.write_text(text if chart == "run" else text.replace("run: {", "run: {cluster: demo, "))
-        (obj,) = yaml.safe_load_all(template(tool("helm"), charts_dir() / chart, [file], "--namespace", space))
-        objects[obj["kind"]] = obj
-    return objects
+    with installed(control_plane, tmp_path_factory.mktemp("policy"), ADDED) as found:
+        until(lambda: "x-tokens" in found.attempt(found.alice, TOKEN_SECRET))
+        yield found
 
 
 TOKEN_SECRET: Object = {
@@ -154,57 +68,37 @@ TOKEN_SECRET: Object = {
 }
 
 
-def without_queue(obj: Object) -> Object:
-    made = copy.deepcopy(obj)
-    del made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
-    return made
-
-
-def set_at(*keys: str | int, value: Any) -> Callable[[Object], None]:
-    """Return a function that sets the value at the keys of an object."""
-
-    def change(obj: Object) -> None:
-        node: Any = obj
-        for key in keys[:-1]:
-            node = node.setdefault(key, {}) if isinstance(node, dict) and isinstance(key, str) else node[key]
-        node[keys[-1]] = value
-
-    return change
-
-
 JOB_POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
 HEAD, WORKER = ("headGroupSpec",), ("workerGroupSpecs", 0)
-OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "tiny", "uid": "1-2", "controller": True}
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+OF_HEAD = ("spec", "rayClusterSpec", *HEAD, "template", "spec")
+OF_WORKER = ("spec", "rayClusterSpec", *WORKER, "template", "spec")
 HOST_PATH = [{"name": "host", "hostPath": {"path": "/"}}]
 
 
-def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
-    """Return an attack on the pods of each kind: a JobSet's, and Ray's head, workers and submitter."""
+def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
+    """Return an attack on the pods of each kind: a JobSet's, and Ray's head and workers."""
     ray_job, pod = ("spec", "rayClusterSpec"), ("template", "spec")
     return [
         ("JobSet", set_at(*JOB_POD, *keys, value=value)),
         ("RayJob", set_at(*ray_job, *HEAD, *pod, *keys, value=value)),
         ("RayJob", set_at(*ray_job, *WORKER, *pod, *keys, value=value)),
-        ("RayJob", set_at("spec", "submitterPodTemplate", value={"spec": {"containers": [], keys[0]: value}})),
         ("RayCluster", set_at("spec", *HEAD, *pod, *keys, value=value)),
         ("RayCluster", set_at("spec", *WORKER, *pod, *keys, value=value)),
     ]
 
 
-def of_every(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+def of_every(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     return [(kind, set_at(*keys, value=value)) for kind in ("JobSet", "RayJob", "RayCluster")]
 
 
-def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Callable[[Object], None]]]:
+def of_ray(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
     return [
         ("RayJob", set_at("spec", "rayClusterSpec", *keys, value=value)),
         ("RayCluster", set_at("spec", *keys, value=value)),
     ]
 
 
-ASK = "Or ask your platform team (teams.research in the values of charts/queues)."
-ATTACKS: list[tuple[str, list[tuple[str, Callable[[Object], None]]], str]] = [
+ATTACKS: list[tuple[str, list[tuple[str, Change]], str]] = [
     (
         "no queue",
         of_every("metadata", "labels", QUEUE, value=""),
@@ -228,26 +122,25 @@ ATTACKS: list[tuple[str, list[tuple[str, Callable[[Object], None]]], str]] = [
         of_pods("serviceAccountName", value="deployer"),
         "serviceAccountName of the pods must be default or research",
     ),
-    ("its old field", of_pods("serviceAccount", value="deployer"), "serviceAccountName of the pods must be"),
-    ("host path", of_pods("volumes", value=HOST_PATH), "The pods of a run must not have hostPath volumes"),
-    ("host pid", of_pods("hostPID", value=True), "must not set hostPID, hostIPC or nodeName"),
-    ("host ipc", of_pods("hostIPC", value=True), "must not set hostPID, hostIPC or nodeName"),
-    ("node name", of_pods("nodeName", value="node-of-others"), "must not set hostPID, hostIPC or nodeName"),
-    ("host network", of_pods("hostNetwork", value=True), "hostNetwork of the pods must not be true"),
+    ("its old field", of_pods("serviceAccount", value="deployer"), "template.spec.serviceAccount must be absent"),
+    ("host path", of_pods("volumes", value=HOST_PATH), "template.spec.volumes[0].hostPath must be absent: it gives"),
+    ("host pid", of_pods("hostPID", value=True), "template.spec.hostPID must be absent: it gives access"),
+    ("host ipc", of_pods("hostIPC", value=True), "template.spec.hostIPC must be absent: it gives access"),
+    ("node name", of_pods("nodeName", value="node-of-others"), "template.spec.nodeName must be absent: it bypasses"),
+    ("host network", of_pods("hostNetwork", value=True), "template.spec.hostNetwork must not be true"),
     (
         "external addresses",
         of_ray(*HEAD, "headService", value={"metadata": {}, "spec": {"externalIPs": ["10.0.0.10"]}}),
-        "headService, serveService, serviceType, enableIngress and headServiceAnnotations must be absent",
+        "headGroupSpec.headService must be absent: with it, KubeRay publishes",
     ),
-    ("load balancer", of_ray(*HEAD, "serviceType", value="LoadBalancer"), "serviceType"),
-    ("node port", of_ray(*HEAD, "serviceType", value="NodePort"), "serviceType"),
-    ("ingress", of_ray(*HEAD, "enableIngress", value=True), "enableIngress"),
-    ("annotations", of_ray("headServiceAnnotations", value={"a": "b"}), "headServiceAnnotations"),
-    ("network policy", of_ray("networkPolicy", value={"mode": "DenyAll"}), "networkPolicy of the Ray cluster"),
+    ("load balancer", of_ray(*HEAD, "serviceType", value="LoadBalancer"), "headGroupSpec.serviceType must be absent"),
+    ("ingress", of_ray(*HEAD, "enableIngress", value=True), "headGroupSpec.enableIngress must be absent"),
+    ("annotations", of_ray("headServiceAnnotations", value={"a": "b"}), "headServiceAnnotations must be absent"),
+    ("network policy", of_ray("networkPolicy", value={"mode": "DenyAll"}), "networkPolicy must be absent"),
     (
         "autoscaling run",
         [("RayJob", set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True))],
-        "enableInTreeAutoscaling must not be true in a RayJob",
+        "enableInTreeAutoscaling must not be true: KubeRay grants",
     ),
     (
         "asks for tokens",
@@ -261,7 +154,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "change", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_member_cannot_create(users: Users, kind: str, change: Callable[[Object], None], why: str) -> None:
+def test_a_member_cannot_create(users: Users, kind: str, change: Change, why: str) -> None:
     obj = copy.deepcopy(users.objects[kind])
     change(obj)
     refusal = users.attempt(users.alice, obj)
@@ -278,22 +171,56 @@ def test_what_the_charts_render_is_accepted(users: Users, tmp_path: Path) -> Non
     # The platform team has listed this cluster, which therefore receives tokens.
     listed = merged(users.objects["RayCluster"], {"spec": {"authOptions": {"enableK8sTokenAuth": True}}})
     assert users.attempt(users.alice, listed, name="shared") == ""
-    scaling = merged(users.objects["RayCluster"], {"spec": {"enableInTreeAutoscaling": True}})
+    elastic = {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    scaling = merged(users.objects["RayCluster"], {"metadata": elastic, "spec": {"enableInTreeAutoscaling": True}})
     assert users.attempt(users.alice, scaling) == ""
     # Every exception of a team.
     theirs = rendered_runs(tmp_path, "product", THEIRS)
     job = theirs["RayJob"]
-    for change in (
-        set_at("metadata", "labels", QUEUE, value="night"),
-        set_at("metadata", "labels", PRIORITY, value="low"),
-        set_at("spec", "rayClusterSpec", *HEAD, "template", "spec", "serviceAccountName", value="loader"),
-        set_at("spec", "rayClusterSpec", *WORKER, "template", "spec", "hostNetwork", value=True),
-        set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True),
+    assert "volumeAttributes[bucketName]" in users.attempt(users.bob, job)
+    for number, change in enumerate(
+        (
+            set_at(*OF_HEAD, "volumes", 0, "csi", "volumeAttributes", "bucketName", value="models"),
+            set_at(*OF_WORKER, "volumes", 0, "csi", "volumeAttributes", "bucketName", value="models"),
+            set_at("metadata", "labels", QUEUE, value="night"),
+            set_at("metadata", "labels", PRIORITY, value="low"),
+            set_at(*OF_HEAD, "serviceAccountName", value="loader"),
+            set_at(*OF_WORKER, "containers", 0, "securityContext", value={"privileged": True}),
+            set_at(*OF_WORKER, "containers", 0, "securityContext", "capabilities", value={"add": ["IPC_LOCK"]}),
+            set_at(*OF_WORKER, "hostNetwork", value=True),
+            set_at("spec", "rayClusterSpec", "enableInTreeAutoscaling", value=True),
+        )
     ):
         change(job)
-        assert users.attempt(users.bob, job) == ""
+        refusal = users.attempt(users.bob, job)
+        assert (refusal == "") == (number >= 1), refusal
     set_at("metadata", "labels", PRIORITY, value="high")(job)
     assert "must be low or absent" in users.attempt(users.bob, job)
+
+
+def test_what_the_platform_team_adds_is_accepted(users: Users) -> None:
+    of_job = ("spec", "replicatedJobs", 0, "template", "spec", "template")
+    at = ("spec", "volumes", 3)
+    for kind, change in (
+        ("JobSet", set_at(*of_job, *at, value={"name": "x", "nfs": {"server": "10.0.0.2", "path": "/ours"}})),
+        ("JobSet", set_at(*of_job, *at, value={"name": "x", "csi": {"driver": "secrets.example.com"}})),
+        ("JobSet", set_at(*of_job, "spec", "runtimeClassName", value="gvisor")),
+        ("JobSet", set_at(*of_job, "spec", "hostAliases", value=[{"ip": "10.0.0.9", "hostnames": ["x"]}])),
+        ("JobSet", set_at(*of_job, "spec", "containers", 0, "args", value=["x"])),
+        ("JobSet", set_at(*of_job, "spec", "nodeSelector", "example.com/pool", value="x")),
+        ("JobSet", set_at(*of_job, "spec", "tolerations", 1, value={"key": "example.com/slow", "operator": "Exists"})),
+        ("JobSet", set_at(*of_job, "metadata", "labels", "example.com/x", value="y")),
+        ("JobSet", set_at(*of_job, "metadata", "annotations", "example.com/x", value="y")),
+        ("JobSet", set_at("metadata", "annotations", "example.com/x", value="y")),
+        ("JobSet", set_at("metadata", "labels", "example.com/x", value="y")),
+        ("RayJob", set_at("spec", "runtimeEnvYAML", value="env_vars: {A: b}")),
+    ):
+        obj = copy.deepcopy(users.objects[kind])
+        change(obj)
+        assert users.attempt(users.alice, obj) == ""
+    lowered = copy.deepcopy(users.objects["JobSet"])
+    set_at(*of_job, "spec", "terminationGracePeriodSeconds", value=201)(lowered)
+    assert "must be at most 200" in users.attempt(users.alice, lowered)
 
 
 def test_controllers_and_administrators_are_not_restricted(users: Users) -> None:
@@ -311,6 +238,8 @@ GATEWAY = {
     "type": "NewClusterWithIncrementalUpgrade",
     "clusterUpgradeOptions": {"gatewayClassName": "istio", "stepSizePercent": 5, "intervalSeconds": 10},
 }
+
+OTHER_GATEWAY = {"clusterUpgradeOptions": {"gatewayClassName": "other"}}
 
 
 @pytest.fixture
@@ -349,22 +278,19 @@ def test_other_kinds_of_ray_are_not_a_way_around(users: Users, more_kinds: None)
         "spec": {"schedule": "0 * * * *", "jobTemplate": users.objects["RayJob"]["spec"]},
     }
     until(lambda: "Members of a team must not create RayCronJobs" in users.attempt(users.alice, cron))
-    labelled = {**meta, "labels": {QUEUE: "research"}}
-    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": labelled}
-    config = users.objects["RayCluster"]["spec"]
-    exposed = merged(config, {"headGroupSpec": {"serviceType": "LoadBalancer"}})
+    service = users.objects["RayService"]
+    config = service["spec"]["rayClusterConfig"]
     for spec, why in (
-        ({"rayClusterConfig": config}, ""),
-        ({"rayClusterConfig": exposed}, "serviceType"),
-        ({"rayClusterConfig": config, "serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "serveService"),
-        ({"rayClusterConfig": config, "upgradeStrategy": {"type": "NewCluster"}}, ""),
-        ({"rayClusterConfig": config, "upgradeStrategy": GATEWAY}, "clusterUpgradeOptions must be absent"),
-        ({"rayClusterConfig": {**config, "enableInTreeAutoscaling": True}}, "Set serve.replicas.max to serve.replicas"),
+        ({}, ""),
+        ({"rayClusterConfig": merged(config, {"headGroupSpec": {"serviceType": "LoadBalancer"}})}, "serviceType"),
+        ({"serveService": {"spec": {"externalIPs": ["10.0.0.10"]}}}, "spec.serveService must be absent"),
+        ({"upgradeStrategy": GATEWAY}, ""),
+        ({"upgradeStrategy": merged(GATEWAY, OTHER_GATEWAY)}, "clusterUpgradeOptions.gatewayClassName must be one of"),
+        ({"rayClusterConfig": {**config, "enableInTreeAutoscaling": True}}, "as many replicas at most as at least"),
     ):
-        refusal = users.attempt(users.alice, {**service, "spec": spec})
+        refusal = users.attempt(users.alice, {**service, "spec": {**service["spec"], **spec}})
         assert why in refusal if why else refusal == ""
-    unlabelled = {**service, "metadata": meta, "spec": {"rayClusterConfig": config}}
-    assert "must be research" in users.attempt(users.alice, unlabelled)
+    assert "must be research" in users.attempt(users.alice, without_queue(service))
 
 
 class Run(NamedTuple):
@@ -374,12 +300,14 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(users: Users) -> Iterator[Run]:
-    mine = users.alice.create(merged(users.objects["RayJob"], {"metadata": {"name": "admitted"}}))
-    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "admitted", "uid": mine["metadata"]["uid"]}
-    meta = {"name": "admitted-x1", "namespace": OURS, "ownerReferences": [owner]}
+    mine = users.alice.create(users.objects["RayJob"])
+    users.admin.merge(path_of(mine), {"metadata": {"finalizers": ["ray.io/x"]}})
+    owner = {**OWNER, "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "demo", "uid": mine["metadata"]["uid"]}
+    meta = {"name": "demo-x1", "namespace": OURS, "ownerReferences": [owner]}
     spec = users.objects["RayJob"]["spec"]["rayClusterSpec"]
     child = users.operator.create({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
     yield Run(mine, child)
+    users.admin.merge(path_of(mine), {"metadata": {"finalizers": None}})
     for obj in (child, mine):
         users.admin.delete(path_of(obj))
 
@@ -401,12 +329,37 @@ def test_a_member_still_stops_and_labels_a_run(users: Users, run: Run) -> None:
         ({"metadata": {"labels": {QUEUE: "product"}}}, "must be research"),
         ({"metadata": {"labels": {PRIORITY: "urgent"}}}, "or absent"),
         ({"metadata": {"ownerReferences": [OWNER]}}, "ownerReferences must not be set or changed"),
-        ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "enableInTreeAutoscaling"),
-        ({"spec": {"rayClusterSpec": {"headGroupSpec": {"serviceType": "LoadBalancer"}}}}, "serviceType"),
+        ({"metadata": {"finalizers": ["ray.io/x", "example.com/x"]}}, "metadata.finalizers must not be set or changed"),
+        ({"metadata": {"finalizers": None}}, "metadata.finalizers must not be set or changed"),
+        ({"metadata": {"labels": {"slipway.dev/team": "product"}}}, "metadata.labels[slipway.dev/team]"),
+        ({"metadata": {"annotations": {"ray.io/x": "y"}}}, "metadata.annotations[ray.io/x]"),
+        ({"spec": {"rayClusterSpec": {"enableInTreeAutoscaling": True}}}, "spec of a RayJob must not be changed"),
+        ({"spec": {"rayClusterSpec": {"headGroupSpec": {"serviceType": "LoadBalancer"}}}}, "must not be changed"),
+        ({"spec": {"activeDeadlineSeconds": 60}}, "spec of a RayJob must not be changed"),
+        ({"spec": {"suspend": False}}, ""),
     ],
 )
 def test_a_member_cannot_change_a_run_to_an_attack(users: Users, run: Run, change: Object, why: str) -> None:
-    assert why in users.patch(users.alice, run.mine, change)
+    refusal = users.patch(users.alice, run.mine, change)
+    assert why in refusal if why else refusal == ""
+
+
+def test_a_member_suspends_a_run_and_does_not_resume_it(users: Users) -> None:
+    """Between the member's false and Kueue's true, pods would start that no quota covers."""
+    for kind in ("JobSet", "RayCluster"):
+        suspended = merged(users.objects[kind], {"metadata": {"name": users.objects[kind]["metadata"]["name"]}})
+        suspended["spec"]["suspend"] = True
+        waiting = users.alice.create(suspended)
+        try:
+            for value in (False, None):
+                refusal = users.patch(users.alice, waiting, {"spec": {"suspend": value}})
+                assert "spec.suspend must not be set to false: only Kueue starts a run" in refusal
+            assert users.patch(users.alice, waiting, {"metadata": {"labels": {"note": "x"}}}) == ""
+            assert users.patch(users.operator, waiting, {"spec": {"suspend": False}}) == ""
+            users.operator.merge(path_of(waiting), {"spec": {"suspend": False}})
+            assert users.patch(users.alice, waiting, {"spec": {"suspend": True}}) == ""
+        finally:
+            users.admin.delete(path_of(waiting))
 
 
 def test_a_member_cannot_enlarge_the_ray_cluster_of_an_admitted_run(users: Users, run: Run) -> None:
@@ -421,7 +374,7 @@ def test_an_object_from_before_the_policy_can_still_be_stopped(users: Users) -> 
     """Its member may stop it and change what the policy does not check, but not resume the attack elsewhere."""
     made = without_queue(users.objects["JobSet"])
     set_at(*JOB_POD, "hostNetwork", value=True)(made)
-    made["metadata"]["name"] = "old"
+    set_at("metadata", "labels", "example.org/old", value="x")(made)
     old = users.admin.create(made)
     try:
         for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"note": "x"}}}):

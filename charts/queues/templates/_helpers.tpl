@@ -41,14 +41,16 @@
 {{- /* queues.teamsOf: the same of any `entries`. */ -}}
 {{- define "queues.teamsOf" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "autoscaling" false "queues" (list) "serviceAccounts" (list)) -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "capabilities" (list)) -}}
   {{- $teams := include "queues.entries" (dict "entries" .entries "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}
     {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
     {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.root.Values.podSecurity.enforce) -}}
-    {{- if kindIs "invalid" $team.allow.hostNetwork }}{{ $_ := set $team.allow "hostNetwork" (eq $team.podSecurity "privileged") }}{{ end -}}
+    {{- range $one := list "hostNetwork" "privileged" -}}
+      {{- if kindIs "invalid" (get $team.allow $one) }}{{ $_ := set $team.allow $one (eq $team.podSecurity "privileged") }}{{ end -}}
+    {{- end -}}
   {{- end -}}
   {{- $teams | toJson -}}
 {{- end -}}

@@ -15,6 +15,20 @@ from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 
 _CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and its limit is 256 KiB
+_TEXT_LIMIT = 60_000  # bytes; the admission policy of charts/queues accepts a little more (policies.bounds)
+_MOST = {
+    ("worker", "env"): 200,
+    ("worker", "secretEnv"): 50,
+    ("worker", "envFrom"): 50,
+    ("worker", "nodeSelector"): 50,
+    ("worker", "tolerations"): 16,
+    ("head", "nodeSelector"): 50,
+    ("head", "tolerations"): 16,
+    ("image", "pullSecrets"): 10,
+    ("run", "command"): 1000,
+    ("cluster", "labels"): 50,
+}
+"""The maximum number of entries, by key."""
 # The groups of a Ray cluster, whose head is a pod set, too. The newest supported Kueue accepts 18 pod sets (the CRD of
 # Workload); launcher.diagnose.preflight compares with the limit of the cluster: 8 up to 0.17, 10 in 0.18.
 _MAX_GROUPS = 17
@@ -73,6 +87,30 @@ def _size(case: CheckContext) -> Iterator[Problem]:
         yield case.problem("size", ("data",), message)
 
 
+def _sizes(case: CheckContext) -> Iterator[Problem]:
+    """Report maps, lists and texts that are too large for an object, as common.rules.sizes of the charts does."""
+    if not case.kind.has_object:
+        return
+    tree = case.tree
+    for (part, key), most in sorted(_MOST.items()):
+        entries = len(tree[part][key])
+        if entries > most:
+            message = f"{part}.{key} has {entries} entries; it can have at most {most}."
+            yield case.problem("size", (part, key), message)
+    texts = {
+        ("run", "command"): tree["run"]["command"],
+        ("worker", "env"): [*tree["worker"]["env"], *tree["worker"]["env"].values()],
+    }
+    for (part, key), found in texts.items():
+        size = sum(len(text.encode(errors="replace")) for text in found)
+        if size > _TEXT_LIMIT:
+            message = (
+                f"{part}.{key} has {size} bytes; it can have at most {_TEXT_LIMIT}. Put long texts into a file in the "
+                "storage."
+            )
+            yield case.problem("size", (part, key), message)
+
+
 def _pod_sets(case: CheckContext) -> Iterator[Problem]:
     part = case.tree["slice"]
     groups = part["count"] if part["placement"] == "topology" and part["count"] > 1 else 1
@@ -101,6 +139,7 @@ CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
     (("run.kind", "slice", "common"), _accelerators),
     (("run.kind", "storage", "image"), _placeholders),
+    (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),
     (
         (
             "run",

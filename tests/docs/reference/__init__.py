@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.docs.reference import command, environment, files, python, rules_reference, tables, values
+from tests.docs.reference import command, environment, files, python, rules_reference, run_policy, tables, values
 
 PAGES: dict[str, Callable[[], str]] = {
     "command": command.text,
@@ -12,6 +12,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "run-values": values.run,
     "queues-values": values.queues,
     "cluster-values": values.cluster,
+    "run-policy": run_policy.text,
     "accelerators": tables.accelerators,
     "maxtext-keys": tables.maxtext_keys,
     "run-config": files.run_config,

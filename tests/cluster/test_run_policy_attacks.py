@@ -1,0 +1,723 @@
+"""Objects that no honest run has: each is an honest object with one change, which the policy of charts/queues refuses.
+
+The message has the path of the field, so that a member who made a mistake knows what to change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.run_policy import Change, Users, installed, set_at, without
+
+
+@pytest.fixture(scope="module")
+def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+    with installed(control_plane, tmp_path_factory.mktemp("attacks")) as found:
+        yield found
+
+
+class Attack(NamedTuple):
+    name: str
+    kind: str
+    change: Change
+    why: str  # in the message: the path of the field, as far as it is special, or what it must be
+
+
+JOB = ("spec", "replicatedJobs", 0, "template", "spec")
+OF_JOB = (*JOB, "template", "spec")
+RAY = ("spec", "rayClusterSpec")
+HEAD = (*RAY, "headGroupSpec")
+WORKER = (*RAY, "workerGroupSpecs", 0)
+OF_HEAD, OF_WORKER = (*HEAD, "template", "spec"), (*WORKER, "template", "spec")
+YEAR = 31536000
+NFS = {"server": "10.0.0.2", "path": "/vision"}
+
+
+def path(*keys: str | int) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+
+
+def of(kind: str, *keys: str | int, value: Any, name: str = "", why: str = "") -> Attack:
+    """Return an attack that sets a value. The message has the path."""
+    return Attack(name or f"{path(*keys)[-60:]} {value}"[:90], kind, set_at(*keys, value=value), why or path(*keys))
+
+
+def job(*keys: str | int, value: Any, why: str = "") -> Attack:
+    return of("JobSet", *OF_JOB, *keys, value=value, why=why)
+
+
+def container(*keys: str | int, value: Any, why: str = "") -> Attack:
+    return job("containers", 0, *keys, value=value, why=why)
+
+
+def volume(name: str, value: Any, why: str = "") -> Attack:
+    at = (*OF_JOB, "volumes")
+    return Attack(f"volume {name}", "JobSet", add(*at, item={"name": "x", name: value}), why or f".{name} must be")
+
+
+def add(*keys: str | int, item: Any) -> Change:
+    """Return a function that adds an item to a list."""
+
+    def change(obj: Object) -> None:
+        node: Any = obj
+        for key in keys:
+            node = node.setdefault(key, []) if isinstance(node, dict) else node[key]
+        node.append(copy.deepcopy(item))
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    def change(obj: Object) -> None:
+        for one in changes:
+            one(obj)
+
+    return change
+
+
+def replicas(*keys: str | int, counts: tuple[int, int, int]) -> Change:
+    names = ("replicas", "minReplicas", "maxReplicas")
+    return both(*(set_at(*keys, name, value=count) for name, count in zip(names, counts, strict=True)))
+
+
+def on_service(*keys: str | int, value: Any, why: str = "") -> Attack:
+    return of("RayService", "spec", *keys, value=value, why=why)
+
+
+ATTACKS = [
+    # Chips that Kueue does not count.
+    Attack("S1 RayJob", "RayJob", replicas(*WORKER, counts=(0, 3, 3)), ".maxReplicas must be equal to replicas"),
+    Attack(
+        "S1 RayCluster",
+        "RayCluster",
+        replicas("spec", "workerGroupSpecs", 0, counts=(0, 3, 3)),
+        "spec.workerGroupSpecs[0].maxReplicas must be equal",
+    ),
+    Attack(
+        "S1 RayService",
+        "RayService",
+        replicas("spec", "rayClusterConfig", "workerGroupSpecs", 0, counts=(0, 3, 3)),
+        "spec.rayClusterConfig.workerGroupSpecs[0].maxReplicas must be equal",
+    ),
+    of("RayJob", *WORKER, "maxReplicas", value=40, why=".maxReplicas must be equal to replicas"),
+    of("RayJob", *WORKER, "minReplicas", value=0, why=".minReplicas must be equal to replicas"),
+    Attack("no maxReplicas", "RayJob", without(*WORKER, "maxReplicas"), ".maxReplicas"),
+    of("RayJob", *WORKER, "scaleStrategy", value={"workersToDelete": ["a"]}),
+    of("RayJob", *WORKER, "idleTimeoutSeconds", value=1),
+    of("RayJob", *WORKER, "suspend", value=True),
+    of("RayJob", *WORKER, "priority", value=3),
+    of("RayJob", *WORKER, "rayStartParams", value={"num-tpus": "64"}),
+    of("RayJob", *WORKER, "rayStartParams", value={"resources": '"{\\"TPU\\": 4}"'}),
+    of("RayJob", *WORKER, "resources", value={"TPU": "4"}),
+    of("RayJob", *WORKER, "labels", value={"a": "b"}),
+    of("RayJob", *HEAD, "rayStartParams", value={"num-cpus": "64"}),
+    of("RayJob", *HEAD, "rayStartParams", value={}),
+    of("RayJob", *HEAD, "resources", value={"CPU": "4"}),
+    of(
+        "RayJob",
+        *OF_HEAD,
+        "containers",
+        0,
+        "resources",
+        "requests",
+        "google.com/tpu",
+        value="4",
+        why="[google.com/tpu]",
+    ),
+    of("RayJob", *OF_HEAD, "containers", 0, "resources", "limits", "google.com/tpu", value="4", why="[google.com/tpu]"),
+    # S2: chips after the end.
+    of("RayJob", "spec", "ttlSecondsAfterFinished", value=YEAR),
+    of("RayJob", "spec", "ttlSecondsAfterFinished", value=601),
+    of("RayJob", "spec", "shutdownAfterJobFinishes", value=False),
+    Attack("no shutdown", "RayJob", without("spec", "shutdownAfterJobFinishes"), "spec.shutdownAfterJobFinishes"),
+    of(
+        "RayJob",
+        "spec",
+        "deletionStrategy",
+        value={"onSuccess": {"policy": "DeleteNone"}, "onFailure": {"policy": "DeleteNone"}},
+    ),
+    on_service("rayClusterDeletionDelaySeconds", value=YEAR),
+    # S3: chips during the end.
+    job("terminationGracePeriodSeconds", value=YEAR),
+    of("RayJob", *OF_HEAD, "terminationGracePeriodSeconds", value=601),
+    of("RayJob", *OF_WORKER, "terminationGracePeriodSeconds", value=601),
+    container("lifecycle", value={"preStop": {"exec": {"command": ["sleep", "infinity"]}}}),
+    of("RayJob", *OF_WORKER, "containers", 0, "lifecycle", value={"preStop": {"sleep": {"seconds": 600}}}),
+    of(
+        "RayJob",
+        *OF_WORKER,
+        "containers",
+        0,
+        "lifecycle",
+        "postStart",
+        value={"exec": {"command": ["true"]}},
+        why=".lifecycle must have only",
+    ),
+    of("RayJob", *OF_WORKER, "containers", 0, "livenessProbe", "terminationGracePeriodSeconds", value=YEAR),
+    # S4.
+    of("JobSet", "spec", "suspend", value=False, why="spec.suspend must not be set to false"),
+    of("RayJob", "spec", "suspend", value=False, why="spec.suspend must not be set to false"),
+    of("RayCluster", "spec", "suspend", value=False, why="spec.suspend must not be set to false"),
+    of("RayJob", *RAY, "suspend", value=True),
+    on_service(
+        "rayClusterConfig", "suspend", value=False, why="spec.rayClusterConfig.suspend must not be set to false"
+    ),
+    # S5: storage of others.
+    volume("nfs", NFS),
+    volume("iscsi", {"targetPortal": "10.0.0.3", "iqn": "iqn.2001-04.com.example:x", "lun": 0}),
+    volume("cephfs", {"monitors": ["10.0.0.3"]}),
+    volume("gcePersistentDisk", {"pdName": "vision-disk"}),
+    volume("image", {"reference": "example.invalid/secrets:1"}),
+    volume("hostPath", {"path": "/"}),
+    volume(
+        "ephemeral",
+        {
+            "volumeClaimTemplate": {
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Ti"}}}
+            }
+        },
+    ),
+    volume("glusterfs", {"endpoints": "a", "path": "b"}),
+    volume("fc", {"targetWWNs": ["a"], "lun": 1}),
+    volume("rbd", {"image": "a", "monitors": ["b"]}),
+    volume("gitRepo", {"repository": "https://example.invalid/x"}),
+    volume("flexVolume", {"driver": "example.com/x"}),
+    volume("projected", {"sources": []}),
+    volume("secret", {"secretName": "x"}),
+    volume("configMap", {"name": "x"}),
+    volume("csi", {"driver": "pd.csi.storage.gke.io"}, why=".csi.driver must be one of gcsfuse"),
+    volume("emptyDir", {"medium": "HugePages"}, why=".emptyDir must have only"),
+    of(
+        "JobSet",
+        *OF_JOB,
+        "volumes",
+        0,
+        "csi",
+        "volumeAttributes",
+        "bucketName",
+        value="models",
+        why=".csi.volumeAttributes[bucketName]",
+    ),
+    of(
+        "JobSet",
+        *OF_JOB,
+        "volumes",
+        0,
+        "csi",
+        "volumeAttributes",
+        "bucketName",
+        value="_",
+        why=".csi.volumeAttributes[bucketName]",
+    ),
+    of(
+        "JobSet",
+        *OF_JOB,
+        "volumes",
+        0,
+        "csi",
+        "volumeAttributes",
+        "gcsfuseLoggingSeverity",
+        value="x",
+        why="[gcsfuseLoggingSeverity]",
+    ),
+    of(
+        "RayJob",
+        *OF_HEAD,
+        "volumes",
+        0,
+        "csi",
+        "volumeAttributes",
+        "bucketName",
+        value="models",
+        why=".headGroupSpec.template.spec.volumes[0].csi.volumeAttributes[bucketName]",
+    ),
+    of("JobSet", *OF_JOB, "volumes", 0, "csi", "nodePublishSecretRef", value={"name": "x"}),
+    of("JobSet", *OF_JOB, "volumes", 0, "csi", "fsType", value="ext4"),
+    # S7: large objects.
+    Attack(
+        "large value",
+        "JobSet",
+        add(*OF_JOB, "containers", 0, "env", item={"name": "X", "value": 600_000 * "x"}),
+        ".containers[0].env must have at most 65536",
+    ),
+    Attack(
+        "many variables",
+        "JobSet",
+        set_at(*OF_JOB, "containers", 0, "env", value=[{"name": f"X{n}", "value": "y"} for n in range(400)]),
+        ".env must have at most 300 items",
+    ),
+    container("command", value=["sh", "-c", 70_000 * "x"], why=".command must have at most"),
+    container("args", value=["x"]),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "annotations",
+        "slipway.dev/run-config",
+        value=130_000 * "x",
+        why="annotations[slipway.dev/run-config]",
+    ),
+    of(
+        "JobSet",
+        "metadata",
+        "annotations",
+        value={"slipway.dev/sweep-values": 130_000 * "x"},
+        why="metadata.annotations[slipway.dev/sweep-values]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "labels",
+        value={f"a{n}": "b" for n in range(100)},
+        why="labels must have at most 64 keys",
+    ),
+    on_service("serveConfigV2", value=130_000 * "x"),
+    of("RayJob", "spec", "entrypoint", value=5000 * "x"),
+    # S8: claims.
+    of(
+        "JobSet",
+        "spec",
+        "volumeClaimPolicies",
+        value=[
+            {
+                "templates": [
+                    {
+                        "metadata": {"name": "x"},
+                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "500Ti"}}},
+                    }
+                ],
+                "retentionPolicy": {"whenDeleted": "Retain"},
+            }
+        ],
+    ),
+    # Pods that Pod Security would refuse.
+    container("securityContext", value={"privileged": True}, why=".securityContext.privileged"),
+    container("securityContext", "capabilities", "add", value=["SYS_ADMIN"]),
+    container("securityContext", "allowPrivilegeEscalation", value=True),
+    container("securityContext", "procMount", value="Unmasked"),
+    container("securityContext", "runAsUser", value=0),
+    container("securityContext", "seccompProfile", value={"type": "Unconfined"}),
+    container("securityContext", "appArmorProfile", value={"type": "Unconfined"}),
+    Attack(
+        "no securityContext",
+        "JobSet",
+        without(*OF_JOB, "containers", 0, "securityContext"),
+        ".securityContext is missing",
+    ),
+    job("securityContext", "seccompProfile", value={"type": "Unconfined"}),
+    job("securityContext", "sysctls", value=[{"name": "kernel.shm_rmid_forced", "value": "1"}]),
+    job("securityContext", "supplementalGroups", value=[0]),
+    job("securityContext", "windowsOptions", value={"hostProcess": True}),
+    of("RayJob", *OF_HEAD, "securityContext", "runAsUser", value=0),
+    job("hostNetwork", value=True),
+    job("hostPID", value=True),
+    job("hostIPC", value=True),
+    job("hostUsers", value=False),
+    job("shareProcessNamespace", value=True),
+    container("ports", 0, "hostPort", value=8080),
+    container("ports", 0, "protocol", value="UDP"),
+    # The scheduler and other controllers.
+    job("priority", value=2000000000),
+    job("preemptionPolicy", value="Never"),
+    job("schedulerName", value="mine"),
+    job("schedulingGates", value=[{"name": "example.com/wait"}]),
+    job("nodeName", value="node-of-others"),
+    job("runtimeClassName", value="gvisor"),
+    job("overhead", value={"cpu": "1"}),
+    job("resources", value={"requests": {"cpu": "1"}}),
+    job("resourceClaims", value=[{"name": "x", "resourceClaimName": "y"}]),
+    container("resources", "claims", value=[{"name": "x"}]),
+    job("readinessGates", value=[{"conditionType": "example.com/x"}]),
+    job("topologySpreadConstraints", value=[{"maxSkew": 1, "topologyKey": "x", "whenUnsatisfiable": "DoNotSchedule"}]),
+    job("tolerations", 0, value={"operator": "Exists"}, why=".tolerations[0].key is missing"),
+    job("tolerations", 0, value={"key": "", "operator": "Exists"}, why=".tolerations[0].key must be"),
+    job(
+        "tolerations",
+        0,
+        value={"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
+        why=".tolerations[0].key must be",
+    ),
+    job("tolerations", 0, value={"key": "nvidia.com/gpu", "operator": "Exists"}, why=".tolerations[0].key must be"),
+    of(
+        "RayJob",
+        *OF_HEAD,
+        "tolerations",
+        value=[{"key": "google.com/tpu", "operator": "Exists"}],
+        why=".tolerations[0].key must be",
+    ),
+    job("nodeSelector", "kubernetes.io/hostname", value="node-1", why=".nodeSelector[kubernetes.io/hostname]"),
+    job(
+        "nodeSelector",
+        "cloud.google.com/gke-nodepool",
+        value="of-others",
+        why=".nodeSelector[cloud.google.com/gke-nodepool]",
+    ),
+    job("affinity", value={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}),
+    job(
+        "affinity",
+        value={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+                    ]
+                }
+            }
+        },
+    ),
+    job(
+        "affinity",
+        value={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]}
+                    ]
+                }
+            }
+        },
+    ),
+    # DNS and hosts.
+    job("dnsPolicy", value="Default"),
+    job("dnsPolicy", value="ClusterFirstWithHostNet"),
+    job("dnsConfig", value={"nameservers": ["10.0.0.9"]}),
+    job("hostAliases", value=[{"ip": "10.0.0.9", "hostnames": ["metadata"]}]),
+    job("hostname", value="x"),
+    job("subdomain", value="x"),
+    job("setHostnameAsFQDN", value=True),
+    # Devices without a request.
+    Attack(
+        "NVIDIA_VISIBLE_DEVICES",
+        "JobSet",
+        add(*OF_JOB, "containers", 0, "env", item={"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}),
+        ".name must have at most 256 characters, and not be NVIDIA_VISIBLE_DEVICES",
+    ),
+    Attack(
+        "device mount",
+        "JobSet",
+        add(
+            *OF_JOB,
+            "containers",
+            0,
+            "volumeMounts",
+            item={"name": "storage", "mountPath": "/var/run/nvidia-container-devices/all"},
+        ),
+        ".mountPath must",
+    ),
+    container("resources", "requests", "nvidia.com/mig-1g.5gb", value="1", why="[nvidia.com/mig-1g.5gb]"),
+    container(
+        "resources", "requests", "google.com/tpu", value="1", why=".limits[google.com/tpu] must be equal to the request"
+    ),
+    container("resources", "limits", "cpu", value="1", why=".limits[cpu]"),
+    container("resources", "requests", "ephemeral-storage", value="1Gi", why="[ephemeral-storage]"),
+    # Other containers and programs.
+    job("initContainers", value=[{"name": "x", "image": "y"}]),
+    job("ephemeralContainers", value=[{"name": "x", "image": "y"}]),
+    Attack(
+        "two containers",
+        "JobSet",
+        add(*OF_JOB, "containers", item={"name": "x", "image": "y"}),
+        ".containers must have at most 1 items",
+    ),
+    of(
+        "RayJob",
+        *OF_WORKER,
+        "containers",
+        1,
+        value={"name": "x", "image": "y"},
+        why=".containers must have at most 1 items",
+    ),
+    of("RayJob", *OF_HEAD, "containers", 0, "command", value=["sh"]),
+    container("name", value="other"),
+    container("restartPolicy", value="Always"),
+    container("resizePolicy", value=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}]),
+    container("volumeDevices", value=[{"name": "storage", "devicePath": "/dev/x"}]),
+    container("startupProbe", value={"httpGet": {"port": 80}}),
+    container("workingDir", value="/"),
+    container("terminationMessagePolicy", value="FallbackToLogsOnError"),
+    container("stdin", value=True),
+    container("volumeMounts", 0, "subPath", value="../x"),
+    container("volumeMounts", 0, "mountPropagation", value="Bidirectional"),
+    container("envFrom", value=[{"prefix": "X", "secretRef": {"name": "x"}}], why=".envFrom[0].prefix"),
+    Attack(
+        "head's envFrom",
+        "RayJob",
+        set_at(*OF_HEAD, "containers", 0, "envFrom", value=[{"secretRef": {"name": "x"}}]),
+        ".envFrom[0].secretRef",
+    ),
+    Attack(
+        "field",
+        "JobSet",
+        add(
+            *OF_JOB,
+            "containers",
+            0,
+            "env",
+            item={"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+        ),
+        ".valueFrom.fieldRef must be",
+    ),
+    job("serviceAccount", value="deployer"),
+    job("restartPolicy", value="OnFailure"),
+    job("activeDeadlineSeconds", value=5),
+    # Labels and annotations that controllers and policies read.
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "labels",
+        "app.kubernetes.io/component",
+        value="kuberay-operator",
+        why="labels[app.kubernetes.io/component]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "labels",
+        "slipway.dev/team",
+        value="product",
+        why="labels[slipway.dev/team]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "labels",
+        "slipway.dev/run",
+        value="other",
+        why="labels[slipway.dev/run]",
+    ),
+    of(
+        "RayJob",
+        *HEAD,
+        "template",
+        "metadata",
+        "labels",
+        "ray.io/node-type",
+        value="worker",
+        why="labels[ray.io/node-type]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "annotations",
+        "kueue.x-k8s.io/podset-preferred-topology",
+        value="x",
+        why="[kueue.x-k8s.io/podset-preferred-topology]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "annotations",
+        "kueue.x-k8s.io/podset-required-topology",
+        value="kubernetes.io/hostname",
+        why="[kueue.x-k8s.io/podset-required-topology]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "annotations",
+        "gke-gcsfuse/volumes",
+        value="false",
+        why="[gke-gcsfuse/volumes]",
+    ),
+    of(
+        "JobSet",
+        *JOB,
+        "template",
+        "metadata",
+        "annotations",
+        "container.apparmor.security.beta.kubernetes.io/trainer",
+        value="unconfined",
+        why="annotations[",
+    ),
+    of("JobSet", *JOB, "template", "metadata", "finalizers", value=["example.com/x"]),
+    of("RayJob", *HEAD, "template", "metadata", "namespace", value="policy-product"),
+    of("JobSet", "metadata", "labels", "slipway.dev/team", value="product", why="metadata.labels[slipway.dev/team]"),
+    of("JobSet", "metadata", "labels", "kueue.x-k8s.io/prebuilt-workload-name", value="x", why="prebuilt-workload"),
+    of("JobSet", "metadata", "labels", "kueue.x-k8s.io/max-exec-time-seconds", value="1", why="max-exec-time"),
+    of(
+        "JobSet",
+        "metadata",
+        "labels",
+        "app.kubernetes.io/component",
+        value="kuberay-operator",
+        why="metadata.labels[app.kubernetes.io/component]",
+    ),
+    of(
+        "JobSet",
+        "metadata",
+        "annotations",
+        value={"kueue.x-k8s.io/elastic-job": "true"},
+        why="metadata.annotations[kueue.x-k8s.io/elastic-job]",
+    ),
+    of(
+        "RayCluster",
+        "metadata",
+        "annotations",
+        value={"kueue.x-k8s.io/elastic-job": "true"},
+        why="metadata.annotations[kueue.x-k8s.io/elastic-job]",
+    ),
+    of(
+        "JobSet",
+        "metadata",
+        "annotations",
+        value={"alpha.jobset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"},
+        why="exclusive-topology",
+    ),
+    of(
+        "RayJob",
+        "metadata",
+        "annotations",
+        value={"ray.io/ft-enabled": "true"},
+        why="metadata.annotations[ray.io/ft-enabled]",
+    ),
+    of(
+        "RayCluster",
+        "metadata",
+        "annotations",
+        value={"ray.io/overwrite-container-cmd": "true"},
+        why="overwrite-container-cmd",
+    ),
+    of("JobSet", "metadata", "finalizers", value=["example.com/x"]),
+    Attack(
+        "generateName",
+        "JobSet",
+        both(set_at("metadata", "generateName", value="x-"), without("metadata", "name")),
+        "metadata.generateName must be absent",
+    ),
+    # Other fields of a JobSet.
+    of("JobSet", "spec", "managedBy", value="example.com/x"),
+    of("JobSet", "spec", "network", value={"enableDNSHostnames": False}),
+    of("JobSet", "spec", "network", value={"subdomain": "other"}),
+    of("JobSet", "spec", "successPolicy", value={"operator": "Any"}),
+    of("JobSet", "spec", "startupPolicy", value={"startupPolicyOrder": "InOrder"}),
+    of("JobSet", "spec", "coordinator", value={"replicatedJob": "slice"}),
+    of("JobSet", "spec", "failurePolicy", "maxRestarts", value=2000000000),
+    of("JobSet", "spec", "failurePolicy", "restartStrategy", value="BlockingRecreate"),
+    of(
+        "JobSet",
+        "spec",
+        "failurePolicy",
+        "rules",
+        value=[{"name": "again", "action": "RestartJobSetAndIgnoreMaxRestarts"}],
+    ),
+    of("JobSet", "spec", "replicatedJobs", 0, "name", value="other"),
+    of("JobSet", "spec", "replicatedJobs", 0, "groupName", value="other"),
+    of("JobSet", "spec", "replicatedJobs", 0, "dependsOn", value=[{"name": "slice", "status": "Ready"}]),
+    of("JobSet", "spec", "replicatedJobs", 0, "template", "metadata", value={"labels": {"a": "b"}}),
+    Attack(
+        "two jobs",
+        "JobSet",
+        lambda obj: obj["spec"]["replicatedJobs"].append({**obj["spec"]["replicatedJobs"][0], "name": "b"}),
+        "replicatedJobs must have at most 1 items",
+    ),
+    of("JobSet", *JOB, "completions", value=1),
+    of("JobSet", *JOB, "completionMode", value="NonIndexed"),
+    of("JobSet", *JOB, "backoffLimit", value=1000),
+    of("JobSet", *JOB, "backoffLimitPerIndex", value=1000),
+    of("JobSet", *JOB, "maxFailedIndexes", value=1),
+    of("JobSet", *JOB, "suspend", value=True),
+    of("JobSet", *JOB, "podReplacementPolicy", value="Failed"),
+    of(
+        "JobSet",
+        *JOB,
+        "podFailurePolicy",
+        value={"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},
+    ),
+    of("JobSet", *JOB, "successPolicy", value={"rules": [{"succeededIndexes": "0"}]}),
+    of("JobSet", *JOB, "managedBy", value="example.com/x"),
+    of("JobSet", *JOB, "manualSelector", value=True),
+    of("JobSet", *JOB, "ttlSecondsAfterFinished", value=YEAR),
+    of("JobSet", *JOB, "activeDeadlineSeconds", value=2000000000),
+    # Other fields of a RayJob.
+    Attack(
+        "clusterSelector",
+        "RayJob",
+        set_at("spec", "clusterSelector", value={"ray.io/cluster": "other"}),
+        "spec.clusterSelector must be absent",
+    ),
+    of("RayJob", "spec", "managedBy", value="kueue.x-k8s.io/multikueue"),
+    of("RayJob", "spec", "submissionMode", value="K8sJobMode"),
+    of("RayJob", "spec", "submissionMode", value="SidecarMode"),
+    Attack("no submissionMode", "RayJob", without("spec", "submissionMode"), "spec.submissionMode"),
+    of("RayJob", "spec", "submitterPodTemplate", value={"spec": {"containers": [{"name": "x"}]}}),
+    of("RayJob", "spec", "submitterConfig", value={"backoffLimit": 9}),
+    of("RayJob", "spec", "entrypointResources", value='{"TPU": 4}'),
+    of("RayJob", "spec", "entrypointNumCpus", value=4),
+    of("RayJob", "spec", "entrypointNumGpus", value=4),
+    of("RayJob", "spec", "runtimeEnvYAML", value="pip: [x]"),
+    of("RayJob", "spec", "jobId", value="x"),
+    of("RayJob", "spec", "metadata", value={"a": "b"}),
+    of("RayJob", "spec", "backoffLimit", value=10),
+    of("RayJob", "spec", "activeDeadlineSeconds", value=2000000000),
+    of("RayJob", "spec", "preRunningDeadlineSeconds", value=2000000000),
+    # Other fields of a Ray cluster.
+    of("RayJob", *RAY, "enableInTreeAutoscaling", value=True),
+    of("RayCluster", "spec", "enableInTreeAutoscaling", value=True),
+    of("RayJob", *RAY, "autoscalerOptions", value={"image": "example.invalid/mine"}, why=".autoscalerOptions.image"),
+    of(
+        "RayJob",
+        *RAY,
+        "autoscalerOptions",
+        value={"resources": {"limits": {"google.com/tpu": "4"}}},
+        why=".autoscalerOptions.resources",
+    ),
+    of(
+        "RayJob",
+        *RAY,
+        "autoscalerOptions",
+        value={"volumeMounts": [{"name": "a", "mountPath": "/b"}]},
+        why=".autoscalerOptions.volumeMounts",
+    ),
+    of("RayJob", *RAY, "gcsFaultToleranceOptions", value={"redisAddress": "redis:6379"}),
+    of("RayJob", *RAY, "managedBy", value="kueue.x-k8s.io/multikueue"),
+    of("RayJob", *RAY, "networkPolicy", value={"mode": "DenyAll"}),
+    of("RayJob", *RAY, "headServiceAnnotations", value={"a": "b"}),
+    of("RayJob", *RAY, "upgradeStrategy", value={"type": "Recreate"}),
+    of("RayJob", *RAY, "authOptions", "enableK8sTokenAuth", value=True),
+    of("RayJob", *HEAD, "serviceType", value="NodePort"),
+    of("RayJob", *HEAD, "enableIngress", value=True),
+    of("RayJob", *HEAD, "headService", value={"spec": {"externalIPs": ["10.0.0.10"]}}),
+    # Other fields of a RayService.
+    on_service("serveService", value={"spec": {"type": "LoadBalancer"}}),
+    on_service(
+        "upgradeStrategy",
+        value={
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": {"gatewayClassName": "other", "stepSizePercent": 5, "intervalSeconds": 10},
+        },
+        why=".clusterUpgradeOptions.gatewayClassName must be",
+    ),
+    on_service("rayClusterConfig", "headGroupSpec", "serviceType", value="LoadBalancer"),
+    on_service("rayClusterConfig", "enableInTreeAutoscaling", value=True),
+    on_service("managedBy", value="kueue.x-k8s.io/multikueue"),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[attack.name for attack in ATTACKS])
+def test_a_member_cannot_create(users: Users, attack: Attack) -> None:
+    obj = copy.deepcopy(users.objects[attack.kind])
+    attack.change(obj)
+    refusal = users.attempt(users.alice, obj)
+    assert "ValidatingAdmissionPolicy 'x-runs'" in refusal, refusal
+    assert attack.why in refusal
