@@ -1,0 +1,66 @@
+{{- /*
+The CEL that follows from the table run-policy.yaml. The errors of an object are one string, with a line for each. A list
+would need flatten, which an API server of Kubernetes 1.34 does not accept.
+*/ -}}
+
+{{- /* queues.policies.filled: a text of the table without names in << >>. Takes `text`, `constants`, and `item`, the CEL of
+the map that has the field. */ -}}
+{{- define "queues.policies.filled" -}}
+  {{- $text := .text | replace "<<item>>" .item -}}
+  {{- range $name, $value := .constants }}{{ $text = replace (printf "<<%s>>" $name) $value $text }}{{ end -}}
+  {{- $text -}}
+{{- end -}}
+
+{{- /*
+queues.policies.errors: CEL of the errors of a map, a text with a line for each: "" if there is none. Takes `table`,
+`constants`, `fields` (the values policies.fields); `shape`; `at`, the CEL of the path; `of`, the CEL of the map; and
+`depth`, the number of lists that it is in.
+*/ -}}
+{{- define "queues.policies.errors" -}}
+  {{- $in := . -}}
+  {{- $shape := get .table.shapes .shape -}}
+  {{- $more := get .fields .shape | default list -}}
+  {{- $known := concat (keys $shape.fields) $more | uniq | sortAlpha | toRawJson -}}
+  {{- $unknown := printf "%s must be absent: " "" -}}
+  {{- $key := printf " Values of charts/queues that allow it: policies.fields.%s.\n" .shape -}}
+  {{- $reason := .table.refusal | toRawJson -}}
+  {{- with $shape.refused }}{{ $reason = printf "%s[?key].orValue(%s)" (toRawJson .) $reason }}{{ end -}}
+  {{- $errors := list (printf "%s.filter(key, !(key in %s)).map(key, %s + \".\" + key + %s + %s + %s).join(\"\")" .of $known .at ($unknown | toRawJson) $reason ($key | toRawJson)) -}}
+  {{- range $name, $field := $shape.fields -}}
+    {{- if not (has $name $more) -}}
+    {{- $self := printf "%s.%s" $in.of $name -}}
+    {{- $path := printf "%s + \".%s\"" $in.at $name -}}
+    {{- $message := "" -}}
+    {{- with $field.message -}}
+      {{- $message = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" "") -}}
+    {{- end -}}
+    {{- $message = printf " %s.%s\n" $message (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s." $field.key)) | toRawJson -}}
+    {{- if $field.required -}}
+      {{- $errors = append $errors (printf "has(%s) ? \"\" : %s + \" is missing.\\n\"" $self $path) -}}
+    {{- end -}}
+    {{- $check := "" -}}
+    {{- with $field.check -}}
+      {{- $check = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" $in.of) -}}
+      {{- $check = regexReplaceAll "\\bself\\b" $check $self -}}
+    {{- end -}}
+    {{- if $field.entries -}}
+      {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
+    {{- else if $check -}}
+      {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $message) -}}
+    {{- end -}}
+    {{- with $field.shape -}}
+      {{- $below := merge (dict "shape" . "of" $self "at" $path) (omit $in "shape" "of" "at") -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : %s" $self (include "queues.policies.errors" $below)) -}}
+    {{- end -}}
+    {{- with $field.items -}}
+      {{- $index := printf "i%d" (int $in.depth) -}}
+      {{- $item := printf "v%d" (int $in.depth) -}}
+      {{- $below := merge (dict "shape" . "of" $item "at" (printf "%s + \"[\" + string(%s) + \"]\"" $path $index) "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "at" "depth") -}}
+      {{- $tooMany := printf " must have at most %d items.\n" (int $field.most) | toRawJson -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > %d ? %s + %s : %s.transformList(%s, %s, %s).join(\"\")" $self $self (int $field.most) $path $tooMany $self $index $item (include "queues.policies.errors" $below)) -}}
+    {{- end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- printf "[%s].join(\"\")" (join ", " $errors) -}}
+{{- end -}}
