@@ -88,7 +88,7 @@ MISTAKES = [
      ' and hyphens, starting with a letter and not ending with a hyphen. For example "modele-2".'),
     ("run: {name: 7b}\n", 'mine.yaml:1: run.name: "7b" is not a valid name; use lowercase letters, digits and'
      ' hyphens, starting with a letter and not ending with a hyphen. For example "run-7b".'),
-    ("run: {maxRestarts: -1}\n", "mine.yaml:1: run.maxRestarts is -1; it must be at least 0."),
+    ("run: {maxRestarts: -1}\n", "mine.yaml:1: run.maxRestarts is -1; it must be at least 0 and at most 10000."),
     ("run: {command: echo hi}\n", 'mine.yaml:1: run.command is text ("echo hi"); it must be a list, such as'
      ' ["echo", "hi"].'),
     ("train: {steps: 0}\n", "mine.yaml:1: train.steps is 0; it must be at least 1."),
@@ -96,7 +96,7 @@ MISTAKES = [
     ('train: {learning_rate: "3e-4"}\n', 'mine.yaml:1: train.learning_rate is text ("3e-4"); MaxText requires a number;'
      " remove the quotes."),
     ("train: {checkpoint_period: 0}\n", "mine.yaml:1: train.checkpoint_period is 0; it must be at least 1."),
-    ("slice: {hosts: -1}\n", "mine.yaml:1: slice.hosts is -1; it must be at least 0."),
+    ("slice: {hosts: -1}\n", "mine.yaml:1: slice.hosts is -1; it must be at least 0 and at most 100000."),
     ("slice: {accelerator: v6e}\n", "mine.yaml:1: a local run uses this machine's CPU or"
      " GPUs: slice.accelerator must be cpu or a GPU of the table, not v6e."),
     ("storage: {kind: }\n", "mine.yaml:1: storage.kind has no value (null); set a value, or remove the key."),

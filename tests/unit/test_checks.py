@@ -57,7 +57,7 @@ CASES = [
     ("common: {accelerators: {v6e: {kid: 1}}}\n", "unknown key common.accelerators.v6e.kid; did you mean"),
     # Types of values.
     ("run: {maxRestarts: four}\n", 'run.maxRestarts is text ("four"); it must be a whole number.'),
-    ("run: {maxRestarts: -1}\n", "run.maxRestarts is -1; it must be at least 0."),
+    ("run: {maxRestarts: -1}\n", "run.maxRestarts is -1; it must be at least 0 and at most 10000."),
     ("run: {maxRestarts: 1.5}\n", "run.maxRestarts is the number 1.5; it must be a whole number."),
     ("data: {files: a.txt}\n", 'data.files is text ("a.txt"); it must be a list, such as ["a.txt"].'),
     ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it must be text; put it in quotes."),
@@ -193,7 +193,7 @@ def test_a_problem_as_json() -> None:
     assert json.loads(json.dumps(found.as_json())) == {
         "rule": "minimum",
         "severity": "error",
-        "message": "run.maxRestarts is -1; it must be at least 0.",
+        "message": "run.maxRestarts is -1; it must be at least 0 and at most 10000.",
         "file": "v.yaml",
         "line": 1,
         "key": "run.maxRestarts",

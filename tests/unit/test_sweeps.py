@@ -102,7 +102,7 @@ def test_all_problems_are_reported_at_once_and_each_once() -> None:
     with pytest.raises(CheckFailed) as failed:
         plan("train.learning_rat=1e-4,3e-4", "train.per_device_batch_size=1,-2,-3", sets=(*CLUSTER, "slice.count=0"))
     assert failed.value.message.splitlines() == [
-        "--set slice.count: slice.count is 0; it must be at least 1.",
+        "--set slice.count: slice.count is 0; it must be at least 1 and at most 100000.",
         "--sweep train.learning_rat: MaxText has no key learning_rat; did you mean train.learning_rate?",
         "--sweep train.per_device_batch_size: train.per_device_batch_size is -2; it must be more than 0.",
         "--sweep train.per_device_batch_size: train.per_device_batch_size is -3; it must be more than 0.",

@@ -218,7 +218,7 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key} is {run.ttlSeconds}; the cluster of a finished RayJob keeps its chips without quota, so it must be deleted after at most 600 seconds."},
     {{- /* A container runtime reads these variables as a request for devices, which Kubernetes and Kueue do not count. */}}
     {"rule": "environment", "keys": ["worker.env.*", "worker.secretEnv.*"], "of": "name",
-     "forbids": "^(NVIDIA_VISIBLE_DEVICES|NVIDIA_MIG_.*|NVIDIA_IMEX_CHANNELS.*|AMD_VISIBLE_DEVICES)",
+     "forbids": "^(NVIDIA_VISIBLE_DEVICES|NVIDIA_MIG_|NVIDIA_IMEX_CHANNELS|AMD_VISIBLE_DEVICES)",
      "message": "{parent}: {name} selects devices that the pod does not request; remove it. The slice gives a host its chips."},
     {"rule": "command", "keys": ["run.command"], "kinds": ["ray-job", "job-set"],
      "when": {"run.command": true, "run.command.0": false},
