@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -62,6 +63,9 @@ Objects = list[Manifest]
 # Maximum number of objects in one answer. Larger lists are paged, so that neither side holds all of a list at once. The
 # API server has the first page in its cache. It may decode each later page again, which takes 1 s for 500 runs.
 _PAGE = 2000
+
+# Seconds before each further attempt of a create that conflicts in a ResourceQuota.
+_WAITS_FOR_QUOTA = (0.2, 0.5, 1.0, 2.0)
 
 
 class Kind(NamedTuple):
@@ -246,6 +250,13 @@ class Cluster(Connection):
 
         Raises AlreadyExists if an object with that name exists.
         """
+        # The API server counts the object in the ResourceQuotas first. If other objects are created at the same time,
+        # that can conflict, and nothing is created.
+        for wait in _WAITS_FOR_QUOTA:
+            try:
+                return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
+            except Conflict:
+                time.sleep(wait)
         return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
 
     def apply(self, obj: Manifest, *, dry_run: bool = False, force: bool = True) -> Manifest:

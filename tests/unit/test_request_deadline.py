@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.server.answer(self)
+
+    do_POST = do_GET  # noqa: N815 - http.server's name
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
         """Print nothing."""
@@ -152,3 +156,36 @@ def test_the_number_of_objects(server: Server, cluster: Cluster) -> None:
     assert cluster.count(client.COHORT) == 42
     server.answer = lambda handler: whole(handler, data=more.replace(b', "remainingItemCount": 41', b""))
     assert cluster.count(client.COHORT) is None
+
+
+MESSAGE = (
+    'Operation cannot be fulfilled on resourcequotas "runs": the object has been modified; please apply your changes to'
+    " the latest version and try again"
+)
+CONFLICT = json.dumps({"kind": "Status", "code": 409, "reason": "Conflict", "message": MESSAGE}).encode()
+
+
+def test_a_create_that_conflicts_in_a_quota_is_repeated(
+    server: Server, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real API server answers this only if several clients create objects at the same moment."""
+    monkeypatch.setattr(client, "_WAITS_FOR_QUOTA", (0.0, 0.0))
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}
+    conflicts = 2
+    requests = 0
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        nonlocal requests
+        requests += 1
+        if requests <= conflicts:
+            whole(handler, 409, CONFLICT, Content_Type="application/json")
+        else:
+            whole(handler, 201, b'{"metadata": {"name": "a"}}')
+
+    server.answer = answer
+    assert cluster.create(obj)["metadata"]["name"] == "a"
+    assert requests == 3
+    conflicts, requests = 9, 0
+    with pytest.raises(client.Conflict, match="resourcequotas"):
+        cluster.create(obj)
+    assert requests == 3
