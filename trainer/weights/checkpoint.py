@@ -27,7 +27,8 @@ GIB = 1 << 30
 # One copy and one file at a time, so that TensorStore decodes one chunk at a time. A chunk has up to 2 GB, by MaxText's
 # checkpoint_storage_target_data_file_size_bytes.
 _CONTEXT = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
-_LARGEST_CHUNK = GIB // 2
+# TensorStore frees a chunk that it has written in a thread of its own. On a busy machine, the next one is there before.
+_LARGEST_CHUNK = GIB // 8
 _KEPT = 8 * GIB
 _SLACK = 64 << 20  # for the indexes of shards
 _PIECE = 256 << 20
