@@ -25,7 +25,7 @@ from typing import Any
 
 from tests import bench_cluster, bench_report, bench_simulate
 from tests.tools.go_tools import cache_dir, tool
-from tests.trainer.serving_run import serve
+from tests.trainer.serving_run import random_models, serve
 from trainer import config as trainer_config
 from trainer import data
 
@@ -98,10 +98,10 @@ def help_row(xpk: Path) -> Row:
 
 
 def serving_row() -> Row:
-    """Compare the seconds per token of one client with transformers' own: 1.11 is 0.9 of its tokens per second."""
+    """Compare the seconds per token of one client with mlx-lm's own: 1.11 is 0.9 of its tokens per second."""
     with tempfile.TemporaryDirectory() as folder:
-        speed = serve(Path(folder), "--speed")["speed"]
-    return "a token of a served model / transformers' generate", speed["served"], speed["bare"], 1.11
+        speed = serve(Path(folder), random_models(Path(folder)), "--speed")["speed"]
+    return "a token of a served model / mlx-lm's generate_step", speed["served"], speed["bare"], 1.11
 
 
 def start_row() -> Row:

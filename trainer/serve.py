@@ -63,8 +63,8 @@ async def _serve(arguments: argparse.Namespace, listener: socket.socket, key: st
     failed = asyncio.Event()
     loop = asyncio.get_running_loop()
     engine = MlxEngine(
-        model_folder(arguments),
-        context_length=arguments.context_length,
+        str(model_folder(arguments)),
+        limit=arguments.context_length,
         at_once=arguments.at_once,
         on_failure=lambda: loop.call_soon_threadsafe(failed.set),
     )

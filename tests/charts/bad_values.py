@@ -178,19 +178,19 @@ BAD = [
             (
                 "serve.engine",
                 "slice: {accelerator: cpu, topology: ''}\nworker: {cpu: '1', memory: 1Gi}",
-                "vllm runs on TPUs and GPUs; for cpu, set serve.engine: transformers.",
+                "vllm runs on TPUs and GPUs; for cpu, set serve.engine: mlx.",
             ),
             (
                 "serve.engine",
-                "serve: {engine: transformers}",
-                "transformers runs on CPUs; for v6e, set serve.engine: vllm.",
+                "serve: {engine: mlx}",
+                "mlx runs on CPUs; for v6e, set serve.engine: vllm.",
             ),
             (
                 "serve.engine",
-                "slice: {accelerator: l4, topology: ''}\nserve: {engine: transformers}",
-                "transformers runs on CPUs; for l4, set serve.engine: vllm.",
+                "slice: {accelerator: l4, topology: ''}\nserve: {engine: mlx}",
+                "mlx runs on CPUs; for l4, set serve.engine: vllm.",
             ),
-            ("serve.engine", "serve: {engine: jetstream}", "value must be one of 'vllm', 'transformers'"),
+            ("serve.engine", "serve: {engine: jetstream}", "value must be one of 'vllm', 'mlx'"),
             ("slice.count", "slice: {count: 2}", "is 2; each replica has a slice of its own: set slice.count: 1"),
             (
                 "slice.hosts",
@@ -223,8 +223,8 @@ BAD = [
             (
                 "serve.engineArgs",
                 "slice: {accelerator: cpu, topology: ''}\nworker: {cpu: '1', memory: 1Gi}\n"
-                "serve: {engine: transformers, engineArgs: {seed: 1}}",
-                "has arguments of vLLM, and serve.engine is transformers; remove them.",
+                "serve: {engine: mlx, engineArgs: {seed: 1}}",
+                "has arguments of vLLM, and serve.engine is mlx; remove them.",
             ),
             (
                 "serve.engineArgs",

@@ -123,6 +123,13 @@ def test_the_trainer_runs_as_any_user_on_a_read_only_root(image: Image, user: in
     assert inside(image, "touch", "/home/slipway/x", user=user).returncode != 0  # the root was read-only
 
 
+def test_any_user_can_import_the_application_of_a_served_model(image: Image) -> None:
+    done = inside(
+        image, "python", "-c", "import trainer.serving.app, trainer.serving.mlx_engine; print('ok')", user=54321
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
 def test_the_image_has_bytecode(image: Image) -> None:
     """All modules that a start imports have bytecode. Otherwise each start of each pod would compile them again."""
     script = """

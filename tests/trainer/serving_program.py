@@ -1,7 +1,7 @@
 """Serve a model, and then another one, with trainer.serving, and record what clients see: for test_serving.py.
 
-It runs in the environment of docker/serve/cpu.txt, which has torch and Ray Serve, and prints its findings as JSON. The
-client is OpenAI's own package. It must be started in an empty folder.
+It is a program of its own because Ray Serve needs a process that ends, and because vLLM has an environment of its own.
+It prints its findings as JSON. The client is OpenAI's own package. It must be started in an empty folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import concurrent.futures
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,37 +23,16 @@ import httpx
 import openai
 import ray
 import requests
-import torch
 import yaml
 from ray import serve
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 KEY = "secret-key"
 PROMPT = "def main("
 MORE = {"model": "tiny", "prompt": PROMPT, "max_tokens": 16, "temperature": 0}
 """The requests of the clients that send one after the other."""
-
-
-def make_model(folder: Path, seed: int) -> None:
-    """Write a Llama with random weights, and a tokenizer that is trained on Python's own text."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(  # type: ignore[no-untyped-call]
-        vocab_size=800, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
-    )
-    tokenizer.train_from_iterator([Path(json.__file__).read_text()], trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-    fast.save_pretrained(folder)
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6}
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
-    tokens = {"vocab_size": 800, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 256}
-    LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
 
 
 def deploy(config: dict[str, Any], folder: Path) -> None:
@@ -146,53 +124,8 @@ def refusals(client: openai.OpenAI, url: str) -> dict[str, str]:
     return found
 
 
-class Greedy:
-    """Compares texts with the tokens that transformers itself rates highest.
-
-    An answer is a text, which does not determine its tokens. So the tokens are searched: at each position, those whose
-    logit in one forward pass over all tokens before is at most TOLERANCE below the highest. Two tokens qualify only if
-    rounding decides between them, because the cache and other libraries add in another order.
-    """
-
-    TOLERANCE = 1e-3
-
-    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self.tokenizer = tokenizer
-        self.end = self.model.generation_config.eos_token_id
-
-    def explains(self, prompt: list[int], text: str, count: int, *, ended: bool = False) -> bool:
-        """Return whether `count` tokens exist that have the text, and of which each has the highest logit.
-
-        `ended`: the last of them is the token that ends a text.
-        """
-        candidates: list[list[int]] = [[]]
-        for number in range(count):
-            longer = []
-            for tokens in candidates:
-                with torch.inference_mode():
-                    logits = self.model(torch.tensor([prompt + tokens])).logits[0, -1]
-                highest = (logits >= logits.max() - self.TOLERANCE).nonzero().flatten().tolist()
-                longer += [[*tokens, token] for token in highest]
-            last = ended and number == count - 1
-            candidates = [
-                tokens
-                for tokens in longer
-                # A token can end within a character, which is decoded as U+FFFD until the rest follows.
-                if (tokens[-1] == self.end) == last and text.startswith(self.text(prompt, tokens).rstrip("\ufffd"))
-            ]
-        return any(self.text(prompt, tokens) == text for tokens in candidates)
-
-    def text(self, prompt: list[int], tokens: list[int]) -> str:
-        before, whole = (self.tokenizer.decode(all_, skip_special_tokens=True) for all_ in (prompt, prompt + tokens))
-        return str(whole).removeprefix(str(before))
-
-
-def answers(client: openai.OpenAI, folder: Path, generated: str) -> dict[str, Any]:
-    """Return answers in all forms, and whether they, and `generated`, are what transformers itself generates.
-
-    `generated` is the text of `launcher generate` for the same prompt.
-    """
+def answers(client: openai.OpenAI, folder: Path) -> dict[str, Any]:
+    """Return answers in all forms, with the tokens of their prompts."""
     common: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
     whole = client.completions.create(**common)
     usage = {"include_usage": True}
@@ -210,25 +143,14 @@ def answers(client: openai.OpenAI, folder: Path, generated: str) -> dict[str, An
     ]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     question = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    bare = Greedy(folder, tokenizer)
-    prompt = tokenizer.encode(PROMPT)
     return {
         "whole": whole.choices[0].text,
-        "greedy": {
-            "whole": bare.explains(prompt, whole.choices[0].text, 24),
-            "chat": bare.explains(
-                tokenizer.encode(question, add_special_tokens=False),
-                chat.choices[0].message.content or "",
-                chat.usage.completion_tokens if chat.usage else 0,
-                ended=chat.choices[0].finish_reason == "stop",
-            ),
-            "launcher generate": bare.explains(prompt, generated, 24),
-            "other text": bare.explains(prompt, whole.choices[0].text[::-1], 24),
-            "shorter text": bare.explains(prompt, whole.choices[0].text, 23),
-        },
+        "prompt": tokenizer.encode(PROMPT),
+        "question": tokenizer.encode(question, add_special_tokens=False),
+        "chat_tokens": chat.usage.completion_tokens if chat.usage else 0,
+        "chat_reason": chat.choices[0].finish_reason,
         "reason": whole.choices[0].finish_reason,
         "usage": whole.usage.model_dump() if whole.usage else None,
-        "prompt_tokens": len(prompt),
         "streamed": "".join(part.choices[0].text for part in parts if part.choices),
         "parts": len(parts),
         "stream_usage": parts[-1].usage.model_dump() if parts[-1].usage else None,
@@ -245,16 +167,16 @@ def answers(client: openai.OpenAI, folder: Path, generated: str) -> dict[str, An
 
 
 def speed(client: openai.OpenAI, folder: Path) -> dict[str, list[float]]:
-    """Return seconds per token of one client, and of transformers' generate, in turns on the same machine."""
+    """Return seconds per token of one client, and of mlx-lm's generate_step, in turns on the same machine."""
     code = (
-        "import sys, time, torch, transformers as t\n"
-        "torch.set_num_threads(1)\n"
-        "m, k = t.AutoModelForCausalLM.from_pretrained(sys.argv[1]), t.AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "ids = torch.tensor([k.encode(sys.argv[2])])\n"
+        "import sys, time, mlx_lm, mlx.core as mx\n"
+        "from mlx_lm.generate import generate_step\n"
+        "model, tokenizer = mlx_lm.load(sys.argv[1])\n"
+        "prompt = mx.array(tokenizer.encode(sys.argv[2]))\n"
         "for _ in sys.stdin:\n"
-        "    b = time.monotonic()\n"
-        "    n = m.generate(ids, max_new_tokens=128, min_new_tokens=128, do_sample=False).shape[1] - ids.shape[1]\n"
-        "    print((time.monotonic() - b) / n, flush=True)\n"
+        "    began = time.monotonic()\n"
+        "    tokens = len([int(token) for token, _ in generate_step(prompt, model, max_tokens=128)])\n"
+        "    print((time.monotonic() - began) / tokens, flush=True)\n"
     )
     served, bare = [], []
     with subprocess.Popen(
@@ -345,18 +267,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True, help="Ray Serve's config, as charts/serve renders it")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument(
-        "--models", type=Path, nargs=2, help="two folders, with a chat template (default: models with random weights)"
-    )
-    parser.add_argument("--generated", type=Path, help="a file with the text that launcher generate printed")
-    parser.add_argument("--speed", action="store_true", help="only compare the speed of a model with random weights")
+    parser.add_argument("--models", type=Path, nargs=2, required=True, help="two folders, with a chat template")
+    parser.add_argument("--speed", action="store_true", help="only compare the speed of the first model")
     arguments = parser.parse_args()
     config = yaml.safe_load(arguments.config.read_text())
-    first, second = arguments.models or (Path("random-1").absolute(), Path("random-2").absolute())
-    if arguments.models is None:
-        for seed, folder in enumerate((first, second), 1):
-            make_model(folder, seed)
-            shutil.copy(Path(__file__).with_name("chat_template.jinja"), folder)
+    first, second = arguments.models
     variables = {"SLIPWAY_API_KEY": KEY, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
     ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": variables}, log_to_driver=False)
     config["http_options"] |= {"host": "127.0.0.1", "port": arguments.port}
@@ -370,7 +285,7 @@ def main() -> None:
     else:
         found["health"] = requests.get(f"http://127.0.0.1:{arguments.port}/healthz", timeout=60).status_code
         found["models"] = [model.id for model in client.models.list()]
-        found["answers"] = answers(client, first, arguments.generated.read_text() if arguments.generated else "")
+        found["answers"] = answers(client, first)
         found["refusals"] = refusals(client, url)
         found["many"] = many(client, found["answers"]["whole"])
         found["killed"] = killed(client)

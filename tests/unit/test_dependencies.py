@@ -16,9 +16,8 @@ PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
-# trainer/serving also runs in images of its own. ray[serve] requires FastAPI; the base of docker/serve/vllm.Dockerfile
-# contains vLLM.
-SERVING = [*(CHECKOUT / "docker/serve/cpu.in").read_text(encoding="utf-8").splitlines(), "fastapi", "vllm"]
+# trainer/serving also runs in an image with vLLM (docker/serve/vllm.Dockerfile).
+SERVING = [*EXTRAS["serve"], "vllm"]
 
 
 def declared(*groups: list[str]) -> set[str]:

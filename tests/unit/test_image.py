@@ -60,17 +60,6 @@ def test_the_build_installs_only_files_with_pinned_hashes() -> None:
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE}"}
 
 
-def test_the_image_for_serving_is_prepared_and_installed_in_the_same_way() -> None:
-    def steps(path: str, packages: str) -> list[str]:
-        text = (ROOT / path).read_text().replace("\\\n", "").replace(packages, "PACKAGES")
-        found = re.findall(r"^(?:RUN|ENV|USER|WORKDIR|ARG BASE=|COPY docker/\S+ /opt).*", text, re.MULTILINE)
-        return [" ".join(step.split()) for step in found if "/code/" not in step]
-
-    serving = steps("docker/serve/Dockerfile", "serve/cpu.txt")
-    assert len(serving) == 8
-    assert serving == steps("docker/Dockerfile", "${ACCELERATOR}.txt")
-
-
 def test_pinned_tools_are_those_of_the_tests() -> None:
     assert pins("tools").keys() == {"uv", "setuptools"}
     assert pins("tools")["setuptools"] == pins("constraints")["setuptools"]

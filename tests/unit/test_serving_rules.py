@@ -111,6 +111,6 @@ def test_the_model_by_its_name_on_hugging_face(model: str, name: str | None) -> 
 
 
 def test_other_engines_and_unknown_models_are_not_checked() -> None:
-    assert problems("{serve: {engine: transformers}, slice: {accelerator: cpu, topology: '', machineType: ''}}") == []
+    assert problems("{serve: {engine: mlx}, slice: {accelerator: cpu, topology: '', machineType: ''}}") == []
     assert problems("{train: {model_name: default, base_emb_dim: 1000000}}") == []
     assert problems("{slice: {topology: 3x3}}") == []  # the chart reports it

@@ -37,6 +37,6 @@ class Settings:
         if missing := sorted(required - set(arguments)):
             raise ValueError(f"The application requires the argument {missing[0]}.")
         found = cls(**arguments)
-        if found.engine not in ("vllm", "transformers"):
-            raise ValueError(f"The engine must be vllm or transformers, not {found.engine}.")
+        if found.engine not in ("vllm", "mlx"):
+            raise ValueError(f"The engine must be vllm or mlx, not {found.engine}.")
         return found
