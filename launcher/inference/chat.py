@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import requests
+import urllib3
 
 from launcher.errors import LauncherError, UsageError
 from launcher.inference import served
@@ -21,7 +23,8 @@ from launcher.loopback import is_loopback
 NO_CHAT_TEMPLATE = "no_chat_template"
 """The code of the error of trainer/serving/openai_api.py for a model that has no chat template."""
 _TEXT_TOKENS = 100
-_SECONDS = (10, 600)  # to connect, and to wait for the next piece: many requests may be in front of this one
+# The next piece may take long: many requests may be in front of this one.
+_TIMEOUT = urllib3.Timeout(connect=10, read=600)
 
 
 class Refused(LauncherError):
@@ -127,13 +130,15 @@ class _NoTemplate(Exception):
 class _Client:
     def __init__(self, record: served.Record) -> None:
         self._base, self._key = record.url, record.key
-        self._session = requests.Session()
+        parts = urlsplit(record.url)
+        host = parts.hostname or ""
         # A proxy cannot reach this machine's loopback.
-        self._session.trust_env = not is_loopback(urlsplit(record.url).hostname)
+        proxy = "" if is_loopback(host) or proxy_bypass(host) else getproxies().get(parts.scheme, "")
+        self._pool = urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
 
     def models(self) -> list[str]:
         with self._request("GET", "models") as response:
-            found = json_object(response.content) or {}
+            found = json_object(response.data) or {}
         listed = found.get("data")
         return [str(one.get("id")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
@@ -141,14 +146,14 @@ class _Client:
         """Yield the texts of the events of an answer, which can be empty."""
         with self._request("POST", endpoint, body) as response:
             try:
-                for line in response.iter_lines():
+                for line in response:
                     name, _, text = line.decode(errors="replace").partition(":")
                     if name != "data":
                         continue
                     if text.strip() == "[DONE]":
                         return
                     yield self._piece(json_object(text) or {})
-            except requests.RequestException as error:
+            except urllib3.exceptions.HTTPError as error:
                 raise LauncherError(f"The answer of {self._base} is incomplete: the connection ended.") from error
         raise LauncherError(f"The answer of {self._base} is incomplete: it has no end.")
 
@@ -164,37 +169,37 @@ class _Client:
     @contextlib.contextmanager
     def _request(
         self, method: str, endpoint: str, body: Mapping[str, Any] | None = None
-    ) -> Iterator[requests.Response]:
-        url = f"{self._base}/v1/{endpoint}"
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         try:
-            data = None if body is None else json.dumps(body).encode()
-            response = self._session.request(
-                method, url, data=data, auth=self._sign, stream=True, timeout=_SECONDS, allow_redirects=False
+            response = self._pool.request(
+                method,
+                f"{self._base}/v1/{endpoint}",
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                preload_content=False,
+                timeout=_TIMEOUT,
+                retries=False,
+                redirect=False,
             )
-        except requests.ConnectionError as error:
+        except (urllib3.exceptions.LocationValueError, ValueError) as error:
+            raise LauncherError(f"{self._base} cannot be used: {_reason(error)}.") from error
+        except urllib3.exceptions.HTTPError as error:
             raise LauncherError(
                 f"{self._base} does not answer: {_reason(error)}.", "Check that the model is still served there."
             ) from error
-        except (requests.RequestException, ValueError) as error:
-            raise LauncherError(f"{self._base} cannot be used: {_reason(error)}.") from error
-        with response:
-            if response.status_code != requests.codes.ok:
+        with contextlib.closing(response):
+            if response.status != HTTPStatus.OK:
                 raise self._error(response)
             yield response
 
-    def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Content-Type"] = "application/json"
-        if self._key:
-            request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
-
-    def _error(self, response: requests.Response) -> Exception:
+    def _error(self, response: urllib3.BaseHTTPResponse) -> Exception:
         try:
-            error = (json_object(response.content) or {}).get("error")
-        except requests.RequestException:
+            error = (json_object(response.data) or {}).get("error")
+        except urllib3.exceptions.HTTPError:
             error = None
-        code = response.status_code
-        if code == requests.codes.unauthorized:
+        code = response.status
+        if code == HTTPStatus.UNAUTHORIZED:
             hint = f"Set {KEY_VARIABLE} to the API key of the model, or use --api-key-file FILE."
             return LauncherError(f"{self._base} rejects the API key.", hint)
         if isinstance(error, dict) and error.get("code") == NO_CHAT_TEMPLATE:
@@ -209,7 +214,7 @@ def _message(error: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the last cause of an error of requests, whose own text is that of many layers."""
+    """Return the last cause of an error of urllib3, whose own text is that of many layers."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
