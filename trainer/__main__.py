@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -13,12 +12,10 @@ from pathlib import Path
 from trainer import distributed, driver_supervisor, loop, ray_driver, stop_signal, storage_errors, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
-from trainer.failures import describe
-from trainer.metrics import TRY_AGAIN, event_line, now, print_event, write_event
+from trainer.failures import EXIT_MESSAGE, describe, report
+from trainer.metrics import TRY_AGAIN, now
 
 _STOPPED = 3
-# The file descriptor on which the supervisor of a local run reads the sentence that this process ends with.
-_EXIT_MESSAGE = "SLIPWAY_EXIT_MESSAGE_FD"
 
 
 def main() -> int:
@@ -53,17 +50,17 @@ def main() -> int:
             return 0
         return _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
-        _report(None if arguments.check else config, str(error))
+        report(None if arguments.check else config, str(error))
         code = 2
     except RestartsExhausted as error:
         traceback.print_exc()
-        _report(config, str(error))
+        report(config, str(error))
         code = driver_supervisor.GAVE_UP if supervised else 1
     except Exception as error:
         if not supervised and not isinstance(error, OSError):
             raise
         traceback.print_exc()
-        _report(config, describe(error))
+        report(config, describe(error))
         code = 1
     return code
 
@@ -81,7 +78,7 @@ def _run_command(config: RunConfig, *, ray: bool) -> int:
         raise
     except Exception as error:
         traceback.print_exc()
-        _report(config, describe(error))
+        report(config, describe(error))
         return 1
     return 0
 
@@ -104,15 +101,15 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         raise
     except loop.PreemptedError as error:
         # A local run is not preempted, but cancelled by its user.
-        kind = "stopped" if os.environ.get(_EXIT_MESSAGE) else "preempted"
-        _report(config, str(error), kind, step=error.steps)
+        kind = "stopped" if os.environ.get(EXIT_MESSAGE) else "preempted"
+        report(config, str(error), kind, step=error.steps)
         return _STOPPED
     except RayStartTimeout as error:
-        _report(config, str(error))
+        report(config, str(error))
         return TRY_AGAIN
     except Exception as error:
         traceback.print_exc()
-        _report(config, describe(storage_errors.named(error, config) or error))
+        report(config, describe(storage_errors.named(error, config) or error))
         return 1
     return 0
 
@@ -144,23 +141,6 @@ def _same_data(config: RunConfig, summary: dict[str, object]) -> None:
             f"cannot resume; restore them, or submit under a new name."
         )
     replace_file(path, {**summary, "config": config.digest, "time": now()})
-
-
-def _report(config: RunConfig | None, sentence: str, event: str = "error", **fields: object) -> None:
-    """Report the sentence that this process ends with: as an event, to a local run's supervisor, and in the log."""
-    sentence = " ".join(sentence.split())  # one line, which readers find by its prefix
-    if config is not None and config.folder.is_dir():
-        # If the disk is full, the sentence goes to stderr only.
-        with contextlib.suppress(OSError):
-            write_event(config.folder, event, message=sentence, **fields)
-    elif config is not None:
-        print_event(event_line(event, message=sentence, **fields))
-    if given := os.environ.get(_EXIT_MESSAGE):
-        # In case the disk is full.
-        with contextlib.suppress(OSError, ValueError):
-            os.write(int(given), sentence.encode())
-    with contextlib.suppress(OSError):
-        print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message
 
 
 if __name__ == "__main__":

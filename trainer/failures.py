@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from collections.abc import Mapping
 
 from trainer import worker_exits
 from trainer.config import RunConfig, saved_steps
 from trainer.errors import StorageError
-from trainer.metrics import read
+from trainer.metrics import event_line, print_event, read, write_event
 
 _LISTED = 8
+EXIT_MESSAGE = "SLIPWAY_EXIT_MESSAGE_FD"
+"""The variable with the file descriptor on which the supervisor of a local run reads the sentence of this process's
+end."""
 
 
 def what_failed(failures: Mapping[int, BaseException]) -> str:
@@ -75,3 +80,20 @@ def describe(error: BaseException, failed: str = "") -> str:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0]
+
+
+def report(config: RunConfig | None, sentence: str, event: str = "error", **fields: object) -> None:
+    """Report the sentence that this process ends with: as an event, to a local run's supervisor, and in the log."""
+    sentence = " ".join(sentence.split())  # one line, which readers find by its prefix
+    if config is not None and config.folder.is_dir():
+        # If the disk is full, the sentence goes to stderr only.
+        with contextlib.suppress(OSError):
+            write_event(config.folder, event, message=sentence, **fields)
+    elif config is not None:
+        print_event(event_line(event, message=sentence, **fields))
+    if given := os.environ.get(EXIT_MESSAGE):
+        # In case the disk is full.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(int(given), sentence.encode())
+    with contextlib.suppress(OSError):
+        print(f"Error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the message

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from trainer import deferred_imports, loop, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
-from trainer.failures import describe, what_failed, what_follows
-from trainer.metrics import write_event
+from trainer.failures import describe, report, what_failed, what_follows
+from trainer.metrics import TRY_AGAIN, write_event
 from trainer.run_log import announce
 from trainer.stop_signal import StopSignal
 
@@ -43,6 +43,8 @@ _SECONDS_TO_REPORT_A_STEP = 2.0
 _LONGEST_PARENT = 107 - 80
 # The part of the time for the last checkpoint that the end of the run needs.
 _SHUTDOWN_SECONDS = 2.0
+# Ray starts in 2 s here, and in 67 s on a machine with a load of 40.
+_LONGEST_START = 180
 
 
 def prepare_environment() -> bool:
@@ -147,7 +149,7 @@ def run(config: RunConfig) -> loop.Outcome:
         # An import that takes a second runs while Ray's processes start.
         importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
         importing.start()
-        _start_ray(config, folder)
+        start_ray(config, folder, processes=config.hosts + 1)  # the controller, and one per host
         importing.join()
         for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
             del os.environ[name]  # inherited by now; Ray Train would otherwise make a runtime environment of them
@@ -171,14 +173,24 @@ def run(config: RunConfig) -> loop.Outcome:
     return outcome
 
 
-def _start_ray(config: RunConfig, folder: Path) -> None:
-    """Start Ray on loopback. Raises RayStartTimeout if its processes need more than the 30 s that Ray waits."""
+def start_ray(config: RunConfig, folder: Path, *, processes: int) -> None:
+    """Start Ray on loopback, with this many processes started in advance.
+
+    Raises RayStartTimeout if its processes need more than the 30 s that Ray waits.
+    Ray waits for some connections without a limit. After _LONGEST_START, this process reports that and ends.
+    """
     import ray
 
+    def give_up() -> None:
+        report(config, f"Ray did not start within {_LONGEST_START} s.")
+        os._exit(TRY_AGAIN)
+
+    limit = threading.Timer(_LONGEST_START, give_up)
+    limit.daemon = True
+    limit.start()
     try:
         ray.init(
-            # One for the controller and one per host: as many processes are started in advance.
-            num_cpus=config.hosts + 1,
+            num_cpus=processes,
             num_gpus=config.chips if config.accelerator["kind"] == "gpu" else 0,
             include_dashboard=False,
             logging_level="WARNING",
@@ -189,6 +201,8 @@ def _start_ray(config: RunConfig, folder: Path) -> None:
         if "timed out during startup" not in str(error):  # Ray raises Exception itself
             raise
         raise RayStartTimeout("Ray did not start within 30 s, because this machine is busy.") from error
+    finally:
+        limit.cancel()
 
 
 def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -> tuple[loop.Outcome | None, int]:

@@ -26,7 +26,7 @@ from trainer.config import RunConfig
 from trainer.errors import PASSING, ConfigError, RestartsExhausted
 from trainer.failures import describe
 from trainer.metrics import event_line, print_event
-from trainer.ray_driver import prepare_environment, private_folder
+from trainer.ray_driver import prepare_environment, private_folder, start_ray
 
 _PR_SET_PDEATHSIG = 1
 # Ray sets these in its actors, for its own tasks.
@@ -55,13 +55,7 @@ def run(config: RunConfig) -> None:
 
     folder = private_folder() if local else None
     if folder:
-        ray.init(
-            num_cpus=config.hosts,
-            include_dashboard=False,
-            logging_level="WARNING",
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(folder / "r"),
-        )
+        start_ray(config, folder, processes=config.hosts)
     else:
         ray.init(logging_level="WARNING")
     pod = _Pod()

@@ -78,9 +78,18 @@ def submit(trained: Launcher, lab: TrainingHarness) -> Start:
     return arguments
 
 
+# A shell behind a proxy, with another Ray cluster and other devices. None of it reaches the run.
+SHELL = {
+    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
+    "RAY_ADDRESS": "http://127.0.0.1:8265",
+    "JAX_PLATFORMS": "tpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=3",
+}
+
+
 @pytest.fixture(scope="module")
 def plain(trained: Launcher, submit: Start) -> Plain:
-    result = trained(*submit("plain"), seconds=PATIENCE)
+    result = trained(*submit("plain"), seconds=PATIENCE, env=SHELL)
     assert result.code == 0, result.err + trained("logs", "plain").out[-4000:]
     folder = trained.home / "runs" / "plain"
     return Plain(

@@ -14,6 +14,7 @@ from launcher import api
 from launcher.backends.base import RunStatus, State
 from launcher.backends.local import backend, processes, supervisor
 from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.environment import own_environment
 from launcher.backends.local.record import Record, read_events, read_record, write_record
 from launcher.config.checks import this_machine
 from launcher.config.plan import LaunchPlan
@@ -399,3 +400,14 @@ def test_a_check_reads_the_text_of_a_local_run(tmp_path: Path) -> None:
     )
     (tmp_path / "a.txt").write_text("a line of text\n" * 2000)
     assert list(api.check(["quickstart"], sets)) == []
+
+
+def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> None:
+    shell = {
+        **{"RAY_ADDRESS": "a", "JAX_PLATFORMS": "tpu", "XLA_FLAGS": "-x", "SLIPWAY_COORDINATOR": "b"},
+        **{"HOME": "/home/a", "RAY_TMPDIR": "/var/tmp", "no_proxy": "a.example, b.example", "NO_PROXY": "localhost"},
+    }
+    direct = "a.example,b.example,localhost,127.0.0.1,::1"
+    assert own_environment(shell, {"XLA_FLAGS": "-y"}) == {
+        **{"HOME": "/home/a", "RAY_TMPDIR": "/var/tmp", "XLA_FLAGS": "-y", "no_proxy": direct, "NO_PROXY": direct}
+    }

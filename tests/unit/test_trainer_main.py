@@ -14,6 +14,7 @@ from launcher.config.plan import plan_launch
 from launcher.config.values.files import chart_defaults, load
 from trainer import __main__ as trainer
 from trainer import config as trainer_config
+from trainer import failures
 
 
 def write_config(tmp_path: Path) -> Path:
@@ -93,10 +94,10 @@ def test_the_supervisor_receives_the_sentence_although_the_disk_is_full(
     (config.folder / "events.jsonl").symlink_to("/dev/full")  # each write to it fails with ENOSPC
     reading, writing = os.pipe()
     monkeypatch.setenv("SLIPWAY_EXIT_MESSAGE_FD", str(writing))
-    trainer._report(config, "It\n failed.")
+    failures.report(config, "It\n failed.")
     os.close(writing)
     assert os.read(reading, 100) == b"It failed."
     os.close(reading)
     assert capsys.readouterr().err == "Error: It failed.\n"
-    trainer._report(config, "The supervisor has ended.")  # nothing reads the message: no error
+    failures.report(config, "The supervisor has ended.")  # nothing reads the message: no error
     assert capsys.readouterr().err == "Error: The supervisor has ended.\n"

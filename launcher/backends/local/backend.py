@@ -32,6 +32,7 @@ from launcher import distribution, paths
 from launcher.backends import log_excerpt, resubmit
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.local import folder, supervisor, weights_and_biases
+from launcher.backends.local.environment import own_environment, trainer_env
 from launcher.backends.local.folder import RunFolder
 from launcher.backends.local.log_file import LogFile
 from launcher.backends.local.origins import origins
@@ -234,7 +235,7 @@ class LocalBackend:
             write_json(file, config)
             done = subprocess.run(
                 [*supervisor.trainer_argv(file), "--check"],
-                env={**os.environ, **supervisor.trainer_env()},
+                env=own_environment(os.environ) | trainer_env(os.environ),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

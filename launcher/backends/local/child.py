@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from launcher.backends.local.supervisor import trainer_env
+from launcher.backends.local.environment import own_environment, trainer_env
 
 # Before the child starts its work, it asks the kernel to kill it when this process dies (prctl PR_SET_PDEATHSIG,
 # Linux). A preexec_fn is not safe here, because a thread may draw a progress line.
@@ -44,7 +44,7 @@ def running(
     process = subprocess.Popen(
         [*_DIES_WITH_US, *argv],
         cwd=cwd,
-        env={**os.environ, **trainer_env(), "PYTHONUNBUFFERED": "1"},
+        env=own_environment(os.environ) | trainer_env(os.environ) | {"PYTHONUNBUFFERED": "1"},
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

@@ -31,6 +31,7 @@ from typing import Any
 if __name__ == "__main__":  # started as a file; the package may not be installed
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
+from launcher.backends.local.environment import own_environment, trainer_env
 from launcher.backends.local.processes import MARK, descendants, kill_all, marked
 from launcher.backends.local.record import (
     CONFIG,
@@ -77,14 +78,6 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
 def trainer_argv(config_file: Path) -> list[str]:
     # -P: do not import a folder named trainer in the working directory.
     return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file)]
-
-
-def trainer_env(env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that, added to `env`, make the `trainer` of a checkout that is not installed importable."""
-    root = Path(__file__).resolve().parents[3]
-    if root.name in ("site-packages", "dist-packages"):
-        return {}
-    return {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [env.get("PYTHONPATH")])])}
 
 
 class Supervisor:
@@ -228,9 +221,8 @@ class Supervisor:
         return code, f"{who} {_how_it_ended(code)}."
 
     def _start(self, index: int, total: int) -> None:
-        env = dict(os.environ)
-        env |= {key: str(value) for key, value in ((self.config.get("worker") or {}).get("env") or {}).items()}
-        env |= {
+        own = (self.config.get("worker") or {}).get("env") or {}
+        env = own_environment(os.environ, {key: str(value) for key, value in own.items()}) | {
             MARK: self.record.id,
             # Without this, a process that sets its own title (Ray's workers) removes the mark from /proc.
             "SPT_NOENV": "1",

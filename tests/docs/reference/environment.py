@@ -65,6 +65,8 @@ COMMAND = {
     "NO_COLOR": "if it is not empty, the command prints no colours",
     "TERM": "if it is `dumb`, the command prints no colours",
     "PYTHONPATH": "a local run's trainer receives it, after the trainer's own folder",
+    "RAY_…, JAX_…, XLA_…": "a local run does not receive them (except `RAY_TMPDIR`); set them in `worker.env`",
+    "http_proxy, https_proxy": "a local run receives them, but connects to this machine without a proxy",
 }
 """The variables that a user of the command can set."""
 
