@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trainer import vocabulary
 from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 from trainer.metrics import now
@@ -246,15 +247,15 @@ def check(config: RunConfig) -> dict[str, Any]:
         )
     derived = _derived(config)
     _check_weights(config)
+    if config.corpus is not None or derived.get("dataset_type") != "synthetic":
+        tokenizer = str(derived["tokenizer_path"])
+        if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
+            raise ConfigError(
+                f"data.tokenizer.path: {tokenizer} is not a file; set the path of a tokenizer file, or leave it empty."
+            )
+        vocabulary.check(str(derived["tokenizer_type"]), tokenizer, _vocabulary(config))
     if config.corpus is None:
         return {}
-    tokenizer = str(derived["tokenizer_path"])
-    if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
-        raise ConfigError(
-            f"data.tokenizer.path: {tokenizer} is not a file; set the path of a tokenizer file, or leave it empty."
-        )
-    if derived["tokenizer_type"] == "sentencepiece":
-        _check_vocabulary(config, tokenizer)
     check_corpus(config.corpus)
     return config.corpus.summary()
 
@@ -421,25 +422,6 @@ def tokenizer_keys(values: Mapping[str, Any]) -> dict[str, str]:
         own = maxtext_folder() / "assets" / "tokenizers" / path
         path = str(own) if own.is_file() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
-
-
-def _check_vocabulary(config: RunConfig, tokenizer: str) -> None:
-    """Raise ConfigError if the tokenizer has tokens without a row in the model: they would train nothing, silently."""
-    import sentencepiece
-
-    try:
-        pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer).vocab_size()
-    except (OSError, RuntimeError) as error:
-        raise ConfigError(
-            f"data.tokenizer.path: {tokenizer} is not a sentencepiece model; set the path of one, or set "
-            "data.tokenizer.kind."
-        ) from error
-    rows = _vocabulary(config)
-    if pieces > rows:
-        raise ConfigError(
-            f"data.tokenizer.path: {tokenizer} has {pieces:,} pieces, but the model has room for {rows:,}; "
-            f"set train.vocab_size: {pieces}, or set the path of the model's own tokenizer."
-        )
 
 
 def _vocabulary(config: RunConfig) -> int:

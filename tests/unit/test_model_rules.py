@@ -12,11 +12,15 @@ import pytest
 
 from launcher.config.checks import resource_rules
 from launcher.config.checks.problems import Problem
+from launcher.config.checks.tokenizer_rules import PACKAGED
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
 from launcher.paths import presets_dir
 from tests.large_machine import use_machine
+from trainer import vocabulary
+from trainer.config import maxtext_folder
+from trainer.errors import ConfigError
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {
@@ -208,6 +212,31 @@ def test_a_models_tokenizer_is_of_its_kind() -> None:
         "v.yaml:2: data.tokenizer.kind is tiktoken, and MaxText's qwen3-8b has huggingface; set it and"
         " data.tokenizer.path accordingly, or set train.override_model_config: true."
     )
+
+
+def test_the_pieces_of_a_packaged_tokenizer_have_rows() -> None:
+    llama3 = (
+        "data: {tokenizer: {kind: KIND, path: tokenizer_llama3.tiktoken}}\n"
+        "train: {model_name: default, vocab_size: 128256}"
+    )
+    assert problems(llama3.replace("KIND", "tiktoken")) == []
+    (wrong,) = problems(llama3.replace("KIND", "tiktoken").replace("128256", "32000"))
+    assert "the tokenizer tokenizer_llama3.tiktoken has 128,256 pieces, but the model has room for" in wrong.message
+    (wrong,) = problems(llama3.replace("KIND", "sentencepiece"))
+    assert wrong.message == "data.tokenizer.kind: tokenizer_llama3.tiktoken is a tiktoken file, not sentencepiece."
+    (wrong,) = problems(
+        "train: {model_name: default, vocab_size: 512}\ndata: {tokenizer: {kind: sentencepiece, path: ''}}"
+    )  # the default is that of Llama 2
+    assert "the tokenizer tokenizer.llama2 has 32,000 pieces, but the model has room for 512" in wrong.message
+
+
+def test_the_table_of_packaged_tokenizers_is_that_of_maxtext() -> None:
+    folder = maxtext_folder() / "assets" / "tokenizers"
+    assert {path.name for path in folder.iterdir() if path.is_file()} == set(PACKAGED)
+    for name, (kind, pieces) in PACKAGED.items():
+        vocabulary.check(kind, str(folder / name), pieces)
+        with pytest.raises(ConfigError):
+            vocabulary.check(kind, str(folder / name), pieces - 1)
 
 
 def test_one_mistake_is_reported_once() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from launcher.config.checks import rules as checks
 from launcher.config.checks import this_machine
@@ -183,6 +186,48 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
     for more in ("train.model_name=gpt3-175b", "train.vocab_size=32000", "train.steps=4"):
         config = run_config(tmp_path, defaults, *LOCAL, more, "train.enable_checkpointing=false")
         assert trainer_config.check(config)["files"] > 100
+
+
+def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: Values) -> None:
+    """In the files of a tokenizer, an added token can have a larger id than all others."""
+    words = {f"w{number}": number for number in range(500)}
+    fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    fast.add_special_tokens(["<added>"])
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    fast.save(str(folder / "tokenizer.json"))
+    ranks = tmp_path / "ranks.tiktoken"
+    ranks.write_bytes(b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(245)))
+    for kind, path in (("huggingface", folder), ("tiktoken", ranks)):
+        chosen = (*LOCAL, f"data.tokenizer.kind={kind}", f"data.tokenizer.path={path}")
+        trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=501"))
+        with pytest.raises(ConfigError, match=r"has 501 pieces, but the model has room for 500; set"):
+            trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=500"))
+    packaged = (*LOCAL, "data.tokenizer.kind=tiktoken", "data.tokenizer.path=tokenizer_llama3.tiktoken")
+    with pytest.raises(ConfigError, match=r"has 128,256 pieces, but the model has room for 32,000"):
+        trainer_config.check(run_config(tmp_path, defaults, *packaged, "train.vocab_size=32000"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "message"),
+    [
+        ("tiktoken", "text", "text is not a tiktoken file, which has a token in base64 and its rank in each line"),
+        ("huggingface", "text", "text is a file; with data.tokenizer.kind: huggingface, set the path of its folder"),
+        ("huggingface", "gone", "gone does not exist; set the path of a folder, or a name on Hugging Face"),
+        ("huggingface", "damaged", "damaged cannot be loaded (expected ident at line 1"),
+        ("huggingface", "empty", "empty cannot be loaded ("),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_loaded_is_found_by_the_check(
+    tmp_path: Path, defaults: Values, kind: str, path: str, message: str
+) -> None:
+    (tmp_path / "text").write_text("no tokenizer\n")
+    for folder in ("damaged", "empty"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "damaged" / "tokenizer.json").write_text("no JSON")
+    chosen = (f"data.tokenizer.kind={kind}", f"data.tokenizer.path={tmp_path / path}")
+    with pytest.raises(ConfigError, match=re.escape(f"{tmp_path}/{message}")):
+        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, *chosen))
 
 
 def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:

@@ -9,6 +9,7 @@ from launcher.config.checks.attention_rules import blocks
 from launcher.config.checks.batch_rules import batch_size
 from launcher.config.checks.mesh_rules import MESH_RULES
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
+from launcher.config.checks.tokenizer_rules import tokenizer
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.maxtext import models
 
@@ -57,6 +58,6 @@ def _context(case: CheckContext) -> Iterator[Problem]:
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
 MODEL_RULES: Sequence[tuple[tuple[str, ...], Rule]] = tuple(
-    (_READS, rule) for rule in (*MESH_RULES, batch_size, blocks, _contested, _context)
+    (_READS, rule) for rule in (*MESH_RULES, batch_size, blocks, _contested, _context, tokenizer)
 )
 """Each rule with the keys that it reads."""
