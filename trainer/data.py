@@ -14,7 +14,9 @@ import codecs
 import functools
 import hashlib
 import json
+import re
 import sysconfig
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,8 @@ _NEWLINE_WINDOW = 64 << 10
 # Up to this size, every byte of a corpus is decoded before the run starts (about a second). For a larger corpus,
 # only the first and last unit of every file are decoded.
 _CHECK_WHOLE = 1 << 30
+_LISTED = 5
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Corpus:
     size: int
     field: str
     fingerprint: str
+    left_out: str = ""
+    """A sentence about the files of the named folders that are not read, or ""."""
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -68,6 +74,7 @@ class Corpus:
             "train_units": len(self.train),
             "held_out_units": len(self.held_out),
             "fingerprint": self.fingerprint,
+            **({"left_out": self.left_out} if self.left_out else {}),
         }
 
 
@@ -87,9 +94,10 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1) -> Corpus:
     field = str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
     corpus = data.get("corpus")
-    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], key="data.files")
+    left: Counter[str] = Counter()
+    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], left, key="data.files")
     if held_out.get("files"):
-        eval_files = _expand(held_out["files"], key="data.heldOut.files")
+        eval_files = _expand(held_out["files"], left, key="data.heldOut.files")
         shared = sorted(set(files) & set(eval_files))
         if shared:
             raise ConfigError(
@@ -106,7 +114,9 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1) -> Corpus:
     digest = hashlib.sha256()
     for path, size in zip(every, sizes, strict=True):
         digest.update(f"{path}\0{size}\n".encode())
-    return Corpus(train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16])
+    return Corpus(
+        train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16], _left_out(left, len(every))
+    )
 
 
 def check_corpus(corpus: Corpus) -> None:
@@ -140,14 +150,14 @@ def documents(unit: Unit, field: str) -> Iterator[str]:
         return
     try:
         with Path(unit.path).open("rb") as file:
-            raw, start = _read_range(file, unit, lines_only=unit.path.endswith(".jsonl"))
+            raw, start = _read_range(file, unit, lines_only=_ending(unit.path) == ".jsonl")
     except OSError as error:
         _raise_passing(error)
         raise ConfigError(f"Cannot read {unit.path}: {error.strerror}.") from error
     if raw.startswith(codecs.BOM_UTF8) and start == 0:
         raw = raw[len(codecs.BOM_UTF8) :]
         start = len(codecs.BOM_UTF8)
-    if unit.path.endswith(".jsonl"):
+    if _ending(unit.path) == ".jsonl":
         yield from _json_lines(raw, start, unit.path, field)
         return
     text = _decode(raw, start, unit.path)
@@ -218,8 +228,15 @@ def _usable(path: Path) -> bool:
         return False
 
 
-def _expand(entries: Sequence[str], *, key: str) -> list[str]:
-    """Expand files, folders (all files below, of the known kinds) and globs to sorted unique absolute paths."""
+def _ending(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _expand(entries: Sequence[str], left: Counter[str], *, key: str) -> list[str]:
+    """Expand files, folders (all files below, of the known kinds) and globs to sorted unique absolute paths.
+
+    Count in `left` the other files of folders, by kind.
+    """
     found: dict[str, None] = {}
     for entry in entries:
         path = Path(entry).expanduser()
@@ -229,7 +246,7 @@ def _expand(entries: Sequence[str], *, key: str) -> list[str]:
             if not files:
                 raise ConfigError(f'{key}: no file matches "{entry}"; check the pattern and the working directory.')
         elif _is_dir(path, key):
-            files = _files_below(path, key)
+            files = _files_below(path, left, key)
         else:
             files = [str(path)]
         for name in files:
@@ -250,24 +267,65 @@ def _is_dir(path: Path, key: str) -> bool:
         raise ConfigError(f"{key}: cannot read {path}: {error.strerror}.") from error
 
 
-def _files_below(folder: Path, key: str) -> list[str]:
+def _files_below(folder: Path, left: Counter[str], key: str) -> list[str]:
     def refuse(error: OSError) -> None:
         _raise_passing(error)
         raise ConfigError(f"{key}: cannot read the folder {error.filename}: {error.strerror}.") from error
 
-    found = [
-        str(parent / name)
-        for parent, _, names in folder.walk(on_error=refuse)
-        for name in names
-        if name.endswith(SUFFIXES)
-    ]
+    found = []
+    others: Counter[str] = Counter()
+    for parent, folders, names in folder.walk(on_error=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.startswith("."):
+                others["hidden"] += 1
+            elif (ending := _ending(name)) not in SUFFIXES:
+                others[ending] += 1
+            elif _is_empty(parent / name):
+                others["empty"] += 1
+            else:
+                found.append(str(parent / name))
+    left += others
     if not found:
-        raise ConfigError(f"{key}: the folder {folder} has no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+        raise ConfigError(
+            f"{key}: the folder {folder} has no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file with text. "
+            f"{_left_out(others, 0)}".rstrip()
+        )
     return sorted(found)
 
 
+def _is_empty(path: Path) -> bool:
+    """Return whether a file has no bytes; False if that is not known: an error names the file later."""
+    try:
+        if path.stat().st_size:
+            return False
+        with path.open("rb") as file:  # files of the kernel have content and no size
+            return not file.read(1)
+    except OSError as error:
+        _raise_passing(error)
+        return False
+
+
+def _left_out(left: Counter[str], read: int) -> str:
+    """Return a sentence such as "2 files are read; 10 .gz files are left out."; "" if none is left out."""
+    if not left:
+        return ""
+    kinds = [
+        f"{count:,} {kind} {_file(count)}" if kind else f"{count:,} {_file(count)} without an ending"
+        for kind, count in sorted(left.items(), key=lambda item: (-item[1], item[0]))[:_LISTED]
+    ]
+    if more := sum(left.values()) - sum(count for _, count in left.most_common(_LISTED)):
+        kinds.append(f"{more:,} others")
+    those = f"{', '.join(kinds)} {'is' if left.total() == 1 else 'are'} left out."
+    return f"{read:,} {_file(read)} {'is' if read == 1 else 'are'} read; {those}" if read else those
+
+
+def _file(count: int) -> str:
+    return "file" if count == 1 else "files"
+
+
 def _require_known_file(name: str, key: str) -> None:
-    if not name.endswith(SUFFIXES):
+    if _ending(name) not in SUFFIXES:
         raise ConfigError(f"{key}: {name} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
     try:
         with Path(name).open("rb") as file:
@@ -286,7 +344,7 @@ def _raise_passing(error: Exception) -> None:
 
 def _cut(files: Sequence[str], least: int = 0) -> list[Unit]:
     """Cut files into units of the usual size, or into smaller ones so that there are at least `least`, if possible."""
-    text = [path for path in files if not path.endswith(".parquet")]
+    text = [path for path in files if _ending(path) != ".parquet"]
     sizes = {path: Path(path).stat().st_size for path in text}
     total = sum(sizes.values())
     floor = min(_USUAL_UNIT, max(_MIN_UNIT, total // 64))
@@ -295,7 +353,7 @@ def _cut(files: Sequence[str], least: int = 0) -> list[Unit]:
         length = max(_MIN_UNIT, min(length, total // least))
     units: list[Unit] = []
     for path in files:
-        if path.endswith(".parquet"):
+        if _ending(path) == ".parquet":
             units.extend(_parquet_units(path, len(files), max(64, least)))
         else:
             units.extend(Unit(path, at, min(at + length, sizes[path])) for at in range(0, sizes[path], length))
@@ -405,20 +463,46 @@ def _json_lines(raw: bytes, start: int, path: str, field: str) -> Iterator[str]:
     at = start
     for line in raw.splitlines(keepends=True):
         text = _decode(line, at, path).strip()
-        if text:
-            yield _field_of(text, at, path, field)
+        if text and (document := _field_of(text, at, path, field)) is not None:
+            yield document
         at += len(line)
 
 
-def _field_of(line: str, at: int, path: str, field: str) -> str:
+def _field_of(line: str, at: int, path: str, field: str) -> str | None:
+    """Return the text of a line; None if it is null, as a row of Parquet without text."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: the line at byte {at} is not valid JSON ({error.msg}).") from error
-    if not isinstance(row, dict) or not isinstance(row.get(field), str):
-        have = ", ".join(sorted(row)) if isinstance(row, dict) else "no fields"
-        raise ConfigError(f'{path}: the line at byte {at} has no text field "{field}" (it has {have}); set data.field.')
-    return str(row[field])
+        raise ConfigError(f"{path}: line {_line_number(path, at)} is not valid JSON ({error.msg}).") from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep lists
+        raise ConfigError(f"{path}: line {_line_number(path, at)} cannot be read ({error}).") from error
+    if not isinstance(row, dict) or field not in row:
+        have = ", ".join(sorted(row)[:20]) if isinstance(row, dict) else "no fields"
+        raise ConfigError(
+            f'{path}: line {_line_number(path, at)} has no field "{field}" (it has {have}); set data.field.'
+        )
+    text = row[field]
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ConfigError(
+            f'{path}: line {_line_number(path, at)}: the field "{field}" is {_JSON_TYPES[type(text)]}, not text; '
+            "set data.field."
+        )
+    # JSON can have half of a surrogate pair, as from a text that was cut in the middle of an emoji. No tokenizer
+    # accepts it.
+    return _SURROGATE.sub("\ufffd", text)
+
+
+_JSON_TYPES = {list: "a list", dict: "an object", int: "a number", float: "a number", bool: "true or false"}
+
+
+def _line_number(path: str, at: int) -> int:
+    with Path(path).open("rb") as file:
+        lines, left = 1, at
+        while chunk := file.read(min(left, _MAX_UNIT)):
+            lines, left = lines + chunk.count(b"\n"), left - len(chunk)
+    return lines
 
 
 def _parquet_units(path: str, files: int, least: int) -> list[Unit]:
@@ -446,7 +530,12 @@ def _parquet_units(path: str, files: int, least: int) -> list[Unit]:
 def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
     column = _parquet_column(unit.path, unit.row_group, field)
     for row in range(unit.start, unit.stop):
-        text = column[row].as_py()
+        try:
+            text = column[row].as_py()
+        except UnicodeDecodeError as error:
+            raise ConfigError(
+                f"{unit.path}: row {row} of row group {unit.row_group} is not UTF-8 text; convert the file."
+            ) from error
         if text is not None:
             yield text
 
@@ -455,6 +544,7 @@ def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
 def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyarrow import types
 
     try:
         with pq.ParquetFile(path) as file:
@@ -462,7 +552,8 @@ def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
                 have = ", ".join(file.schema_arrow.names)
                 raise ConfigError(f'{path} has no column "{field}" (it has {have}); set data.field.')
             kind = file.schema_arrow.field(field).type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            text = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not any(is_text(text) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
                 raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
             return file.read_row_group(row_group, columns=[field]).column(field)
     except (OSError, pa.ArrowException) as error:

@@ -160,9 +160,13 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.txt", b"", "{path} is empty"),
         ("a.txt", b" \n \n", "{path}: the training part of the data contains no text"),
         ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
-        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: the line at byte 14 is not valid JSON"),
-        ("a.jsonl", b'{"body": "x"}\n', '{path}: the line at byte 0 has no text field "text" (it has body)'),
-        ("a.jsonl", b"[1]\n", '{path}: the line at byte 0 has no text field "text" (it has no fields)'),
+        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: line 2 is not valid JSON"),
+        ("a.jsonl", b'{"body": "x"}\n', '{path}: line 1 has no field "text" (it has body)'),
+        ("a.jsonl", b"[1]\n", '{path}: line 1 has no field "text" (it has no fields)'),
+        ("a.jsonl", b'{"text": "a"}\n{"text": ["a"]}', '{path}: line 2: the field "text" is a list, not text'),
+        ("a.jsonl", b'{"text": 1}', '{path}: line 1: the field "text" is a number, not text'),
+        ("a.jsonl", b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "{path}: line 1 cannot be read (Exceeds the limit"),
+        ("a.jsonl", b"[" * 100_000, "{path}: line 1 cannot be read ("),
         ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
     ],
@@ -195,10 +199,34 @@ def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Pa
         data.check_corpus(corpus(path))
 
 
-def test_a_parquet_row_without_text_is_no_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
+def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path: Path, kind: pa.DataType) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["one", None, "three"]}), path)
+    pq.write_table(pa.table({"text": pa.array(["one", None, "three"]).cast(kind)}), path)
     assert read_all(list(corpus(path).train)) == ["one", "three"]
+
+
+def test_json_of_cut_text_is_read_without_nulls_and_halves_of_characters(tmp_path: Path) -> None:
+    (tmp_path / "A.JSONL").write_text(
+        '{"text": "one"}\n{"text": null}\n{"text": "cut \\ud83d"}\n{"text": "\\ud83d\\ude00"}\n'
+    )
+    assert read_all(list(corpus(tmp_path).train)) == ["one", "cut \ufffd", "\U0001f600"]
+
+
+def test_files_of_a_folder_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    assert corpus(tmp_path).left_out == ""
+    for name in ("b.jsonl.gz", "c.jsonl.gz", "d.csv", "README", ".hidden.md", ".git/config.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    (tmp_path / "empty.md").touch()
+    found = corpus(tmp_path)
+    assert [Path(unit.path).name for unit in found.train] == ["a.txt"]
+    assert found.summary()["left_out"] == (
+        "1 file is read; 2 .gz files, 1 file without an ending, 1 .csv file, 1 empty file, 1 hidden file are left out."
+    )
 
 
 def test_a_file_that_was_removed_or_is_a_broken_link_is_named(tmp_path: Path) -> None:

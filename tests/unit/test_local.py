@@ -400,6 +400,10 @@ def test_a_check_reads_the_text_of_a_local_run(tmp_path: Path) -> None:
     )
     (tmp_path / "a.txt").write_text("a line of text\n" * 2000)
     assert list(api.check(["quickstart"], sets)) == []
+    (tmp_path / "b.jsonl.gz").touch()
+    [problem] = api.check(["quickstart"], [*sets[:2], f"data.files=[{tmp_path}]"])
+    assert (problem.severity, problem.key) == ("warning", "data.files")
+    assert problem.message == "data.files: 1 file is read; 1 .gz file is left out."
 
 
 def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> None:

@@ -215,19 +215,14 @@ def test_a_models_tokenizer_is_of_its_kind() -> None:
 
 
 def test_the_pieces_of_a_packaged_tokenizer_have_rows() -> None:
-    llama3 = (
-        "data: {tokenizer: {kind: KIND, path: tokenizer_llama3.tiktoken}}\n"
-        "train: {model_name: default, vocab_size: 128256}"
-    )
-    assert problems(llama3.replace("KIND", "tiktoken")) == []
-    (wrong,) = problems(llama3.replace("KIND", "tiktoken").replace("128256", "32000"))
-    assert "the tokenizer tokenizer_llama3.tiktoken has 128,256 pieces, but the model has room for" in wrong.message
-    (wrong,) = problems(llama3.replace("KIND", "sentencepiece"))
+    llama3 = "data: {tokenizer: {kind: tiktoken, path: tokenizer_llama3.tiktoken}}\n"
+    assert problems(f"{llama3}train: {{vocab_size: 128256}}", LOCAL) == []
+    (wrong,) = problems(llama3, LOCAL)
+    assert "the tokenizer tokenizer_llama3.tiktoken has 128,256 pieces, but the model has room for 32,000" in str(wrong)
+    (wrong,) = problems(llama3.replace("kind: tiktoken, ", ""), LOCAL)
     assert wrong.message == "data.tokenizer.kind: tokenizer_llama3.tiktoken is a tiktoken file, not sentencepiece."
-    (wrong,) = problems(
-        "train: {model_name: default, vocab_size: 512}\ndata: {tokenizer: {kind: sentencepiece, path: ''}}"
-    )  # the default is that of Llama 2
-    assert "the tokenizer tokenizer.llama2 has 32,000 pieces, but the model has room for 512" in wrong.message
+    (wrong,) = problems("train: {vocab_size: 512}", LOCAL)  # the default is the tokenizer of Llama 2
+    assert "the tokenizer tokenizer.llama2 has 32,000 pieces, but the model has room for 512" in str(wrong)
 
 
 def test_the_table_of_packaged_tokenizers_is_that_of_maxtext() -> None:

@@ -106,14 +106,14 @@ class LocalBackend:
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         try:
-            self._preflight(plan, self.config(plan))
+            left_out = self._preflight(plan, self.config(plan))
         except TrainerMissing as error:
             # The values may be right: `check` also runs on machines that do not train.
             unchecked = f"{error.message} Therefore the text and the tokenizer were not checked. {error.hint}"
             return [Problem("machine", WARNING, unchecked, None, None, "")]
         except _Rejected as error:
             return [error.problem]
-        return []
+        return [replace(_Rejected(plan, f"data.files: {left_out}").problem, severity=WARNING)] if left_out else []
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         with _sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -144,7 +144,8 @@ class LocalBackend:
                     if isinstance(verdict, str):
                         return Submission(found.status(), verdict, created=False)
                 if not checked:
-                    self._preflight(plan, config)
+                    if left_out := self._preflight(plan, config):
+                        self.report_progress(left_out)
                     checked = True
                     if changed := folder.make_private(self.runs):
                         self.report_progress(changed)
@@ -195,20 +196,25 @@ class LocalBackend:
         return resubmit.decide(found.record.name, found.status().state, difference, accept_changes=accept_changes)
 
     def _preview_preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
-        """Check what `_preflight` checks, except that the trainer may be missing. Returns a sentence about that."""
+        """Check what `_preflight` checks, except that the trainer may be missing. Returns a sentence about that, or
+        about text that is left out."""
         try:
-            self._preflight(plan, config)
+            if left_out := self._preflight(plan, config):
+                return f" {left_out}"
         except TrainerMissing as error:
             return f" {error.message} The text, the tokenizer and the disk space were not checked. {error.hint}"
         return ""
 
-    def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> None:
-        """Raise LauncherError if the run cannot work, before anything is created that would have to be removed."""
+    def _preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
+        """Raise LauncherError if the run cannot work, before anything is created that would have to be removed.
+
+        Returns a sentence about files of the text that are left out, or "".
+        """
         command = supervisor.command_of(config)
         if command:
             if shutil.which(command[0]) is None:
                 raise _Rejected(plan, f'run.command: the program "{command[0]}" was not found on this machine.')
-            return
+            return ""
         if sentence := weights_and_biases.problem(config):
             raise _Rejected(plan, sentence)
         most = _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
@@ -229,7 +235,7 @@ class LocalBackend:
             _require_gpus(plan, config["accelerator"])
         text = json.dumps(config, sort_keys=True)
         if text in self._checked:  # a sweep is previewed as a whole before its first run is made
-            return
+            return ""
         with tempfile.TemporaryDirectory(prefix="slipway-") as temporary:
             file = Path(temporary, CONFIG)
             write_json(file, config)
@@ -244,7 +250,7 @@ class LocalBackend:
             )
         if done.returncode == 0:
             self._checked.add(text)
-            return
+            return str((json.loads(done.stdout.splitlines()[-1]) or {}).get("left_out", ""))
         printed = [line.removeprefix("Error: ") for line in done.stderr.splitlines() if line.startswith("Error: ")]
         if not printed:
             raise RuntimeError(f"the trainer's check ended with exit code {done.returncode}:\n{done.stderr}")
