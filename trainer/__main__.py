@@ -9,7 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import distributed, driver_supervisor, loop, ray_driver, stop_signal, storage_errors, user_command
+from trainer import distributed, driver_supervisor, loop, ray_driver, resume, stop_signal, storage_errors, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, report
@@ -86,9 +86,11 @@ def _run_command(config: RunConfig, *, ray: bool) -> int:
 def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
     try:
         _make_folder(config)
+        resume.check(config)
+        completed = loop.completed(config)
         keep(config)
         _same_data(config, summary)
-        if loop.completed(config):
+        if completed:
             print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201
             return 0
         if ray:

@@ -14,6 +14,7 @@ from trainer.errors import StorageError
 from trainer.metrics import event_line, print_event, read, write_event
 
 _LISTED = 8
+_LONGEST = 1000
 EXIT_MESSAGE = "SLIPWAY_EXIT_MESSAGE_FD"
 """The variable with the file descriptor on which the supervisor of a local run reads the sentence of this process's
 end."""
@@ -85,6 +86,8 @@ def _first_line(error: BaseException) -> str:
 def report(config: RunConfig | None, sentence: str, event: str = "error", **fields: object) -> None:
     """Report the sentence that this process ends with: as an event, to a local run's supervisor, and in the log."""
     sentence = " ".join(sentence.split())  # one line, which readers find by its prefix
+    if len(sentence) > _LONGEST:  # Orbax prints whole trees of arrays; the log has them
+        sentence = f"{sentence[:_LONGEST]}… (the log has the rest)"
     if config is not None and config.folder.is_dir():
         # If the disk is full, the sentence goes to stderr only.
         with contextlib.suppress(OSError):

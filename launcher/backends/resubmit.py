@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from launcher.backends.base import State
 from launcher.errors import LauncherError
@@ -12,13 +12,27 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 
-def decide(name: str, state: State, difference: Sequence[str], *, accept_changes: bool, where: str = "") -> str | None:
+def decide(
+    name: str,
+    state: State,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    *,
+    accept_changes: bool,
+    done: int | None = None,
+    where: str = "",
+) -> str | None:
     """Return a sentence if nothing is left to do, or None if the submit starts the next attempt.
 
-    `difference` is config_difference (launcher.config.plan) of the run's config and the submitted one.
-    `accept_changes` is `--continue`. `where` holds the options that a command needs to find the run (" -n research").
-    Raises LauncherError if the configs differ and the run cannot, or must not, continue with the new one.
+    `old` is the run's config, and `new` the submitted one. `accept_changes` is `--continue`. `done` is the number of
+    steps in the last checkpoint; None if that is unknown. `where` holds the options that a command needs to find the
+    run (" -n research"). Raises LauncherError if the configs differ and the run cannot, or must not, continue with the
+    new one.
     """
+    from launcher.config import resume
+    from launcher.config.plan import config_difference
+
+    difference = config_difference(old, new)
     if not state.ended:
         if difference:
             raise LauncherError(
@@ -31,6 +45,13 @@ def decide(name: str, state: State, difference: Sequence[str], *, accept_changes
             f'The run "{name}" already exists ({state}), with a different config:' + _lines(difference),
             "To continue from its last checkpoint with the new values, use --continue. To start another run, use "
             "--name.",
+        )
+    # A run that succeeded has a checkpoint. Of other runs on a cluster, only the trainer knows.
+    if (done or (done is None and state is State.SUCCEEDED)) and (blocked := resume.obstacles(old, new, done=done)):
+        last = f"@{done - 1}" if done else ""
+        raise LauncherError(
+            f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked),
+            f"To start a new run from its weights, use --name NEW --set from={name}{last}.",
         )
     if state is State.SUCCEEDED and not difference:
         return f'The run "{name}" has already succeeded, with the same config; there is nothing to do.'

@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,16 +149,29 @@ def _as_checkpoint(weights: Path, run: Path, folder: Path) -> Path:
 def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint(
     lab: TrainingHarness, undisturbed_host: Run
 ) -> None:
-    def run(steps: int) -> Run:
-        config = lab.config("more", hosts=1, **{**ONE_HOST, "eval_interval": 5, "steps": steps})
+    def run(steps: int, hosts: int = 1, **more: Any) -> Run:
+        config = lab.config("more", hosts=hosts, **{**ONE_HOST, "eval_interval": 5, "steps": steps, **more})
         return lab.train(config, "--no-ray")
 
-    assert run(4).process.returncode == 0
+    def refused(what: str, hosts: int = 1, **more: Any) -> None:
+        other = run(8, hosts, **more)
+        assert other.process.returncode == 2
+        assert other.output().splitlines()[-1] == (
+            f"Error: more cannot continue from its last checkpoint: {what} now; change it back, or start a new run "
+            "from its weights (from: more@3)."
+        )
+
+    first = run(4)
+    assert first.process.returncode == 0
+    record = (first.folder / "run.json").read_text()
+    refused("train.head_dim was 16, and is 32", head_dim=32)
+    refused("the number of hosts was 1, and is 2", hosts=2)
     fewer = run(3)
     assert fewer.process.returncode == 2
     assert fewer.output().splitlines()[-1] == (
         "Error: train.steps is 3, but more has trained 4 steps already; set more steps, or submit under a new name."
     )
+    assert (first.folder / "run.json").read_text() == record
     more = run(8)
     assert more.process.returncode == 0, more.output()[-4000:]
     assert [event["step"] for event in more.events()] == [0, 4]

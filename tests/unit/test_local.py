@@ -415,3 +415,31 @@ def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> 
     assert own_environment(shell, {"XLA_FLAGS": "-y"}) == {
         **{"HOME": "/home/a", "RAY_TMPDIR": "/var/tmp", "XLA_FLAGS": "-y", "no_proxy": direct, "NO_PROXY": direct}
     }
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ("train.base_emb_dim=128", "train.base_emb_dim: 64 -> 128"),
+        ("train.opt_type=sgd", "train.opt_type: adamw -> sgd"),
+        ("slice.hosts=1", "hosts: 2 -> 1"),
+        ("train.steps=3", "train.steps: 6 done -> 3"),
+    ],
+)
+def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
+    tmp_path: Path, change: str, difference: str
+) -> None:
+    values = ["run.name=demo", "train.base_emb_dim=64", "train.steps=9"]
+    runs = LocalBackend(tmp_path)
+    folder = tmp_path / "runs" / "demo"
+    (folder / "checkpoints" / "5").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(runs.config(api.plan(["quickstart"], values))))
+    write_record(folder, Record("demo", "default", "id", 1, "succeeded", NOW, started=NOW, ended=NOW))
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    changed = api.plan(["quickstart"], [*values, change])
+    for verb in (runs.preview, runs.submit):
+        with pytest.raises(LauncherError, match="cannot continue from its last checkpoint with these values") as error:
+            verb(changed, accept_changes=True)
+        assert error.value.message.splitlines()[1:] == [f"  {difference}"]
+        assert error.value.hint == "To start a new run from its weights, use --name NEW --set from=demo@5."
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before

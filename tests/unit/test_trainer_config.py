@@ -174,6 +174,14 @@ def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: 
         trainer_config.check(trainer_config.read(config.path))
 
 
+def with_vocabulary(config: trainer_config.RunConfig, rows: int) -> trainer_config.RunConfig:
+    """Return a config that the launcher would refuse."""
+    tree = json.loads(json.dumps(config.tree))
+    tree["train"]["vocab_size"] = rows
+    config.path.write_text(json.dumps(tree))
+    return trainer_config.read(config.path)
+
+
 def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
     tmp_path: Path, defaults: Values, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +189,7 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
     with pytest.raises(
         ConfigError, match=r"has 32,000 pieces, but the model has room for 512; set train.vocab_size: 32000"
     ):
-        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, "train.vocab_size=512"))
+        trainer_config.check(with_vocabulary(run_config(tmp_path, defaults, *LOCAL), 512))
     # gpt3's embedding is larger than the tokenizer of llama2; MaxText's default embedding has the same size as it.
     for more in ("train.model_name=gpt3-175b", "train.vocab_size=32000", "train.steps=4"):
         config = run_config(tmp_path, defaults, *LOCAL, more, "train.enable_checkpointing=false")
@@ -203,9 +211,14 @@ def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: 
         trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=501"))
         with pytest.raises(ConfigError, match=r"has 501 pieces, but the model has room for 500; set"):
             trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=500"))
-    packaged = (*LOCAL, "data.tokenizer.kind=tiktoken", "data.tokenizer.path=tokenizer_llama3.tiktoken")
+    llama3 = (
+        "data.tokenizer.kind=tiktoken",
+        "data.tokenizer.path=tokenizer_llama3.tiktoken",
+        "train.vocab_size=128256",
+    )
+    packaged = run_config(tmp_path, defaults, *LOCAL, *llama3)
     with pytest.raises(ConfigError, match=r"has 128,256 pieces, but the model has room for 32,000"):
-        trainer_config.check(run_config(tmp_path, defaults, *packaged, "train.vocab_size=32000"))
+        trainer_config.check(with_vocabulary(packaged, 32_000))
 
 
 @pytest.mark.parametrize(

@@ -302,14 +302,12 @@ class KubernetesBackend(EndingBackend):
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
-        from launcher.config.plan import config_difference
-
         seen = kube_view.observe(self.cluster, found)
         state = _outcome(seen)
         if found.cancelled_at and not state.ended:
             state = self.cancel(found.name).state if finish else State.CANCELLED
-        difference = config_difference(found.config, RunObject.parse(obj).config)
-        return resubmit.decide(found.name, state, difference, accept_changes=accept_changes, where=self.cli_args)
+        new = RunObject.parse(obj).config
+        return resubmit.decide(found.name, state, found.config, new, accept_changes=accept_changes, where=self.cli_args)
 
     def _replace_attempt(self, found: RunObject, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next. Return a sentence about it.

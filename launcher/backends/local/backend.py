@@ -190,10 +190,14 @@ class LocalBackend:
 
     def _decide(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
         """Return a sentence if nothing is left to do for this config, or None if the submit starts an attempt."""
-        from launcher.config.plan import config_difference
-
-        difference = config_difference(found.config(), dict(config))
-        return resubmit.decide(found.record.name, found.status().state, difference, accept_changes=accept_changes)
+        return resubmit.decide(
+            found.record.name,
+            found.status().state,
+            found.config(),
+            config,
+            accept_changes=accept_changes,
+            done=found.steps_in_checkpoint,
+        )
 
     def _preview_preflight(self, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
         """Check what `_preflight` checks, except that the trainer may be missing. Returns a sentence about that, or
@@ -312,7 +316,7 @@ class LocalBackend:
             record.name,
             State(record.state),
             attempt,
-            checkpoint=found.has_checkpoint,
+            checkpoint=found.steps_in_checkpoint > 0,
             interrupted=found.interrupted,
         )
 

@@ -85,10 +85,12 @@ class RunFolder:
         return self.record.state not in ENDED and not self.alive
 
     @property
-    def has_checkpoint(self) -> bool:
-        """Whether a step was saved: a folder named by its number (an incomplete one has a longer name)."""
+    def steps_in_checkpoint(self) -> int:
+        """The steps of the last checkpoint: a folder with the number of its last step (an incomplete one has a longer
+        name). 0 if there is none."""
         checkpoints = self.path / "checkpoints"
-        return checkpoints.is_dir() and any(path.name.isdigit() for path in checkpoints.iterdir())
+        found = checkpoints.iterdir() if checkpoints.is_dir() else ()
+        return max((int(path.name) + 1 for path in found if path.name.isdigit()), default=0)
 
     @property
     def last_sign_of_life(self) -> str:

@@ -151,12 +151,11 @@ class RayClusterBackend:
         return None if job is None else Attempt(jobs, job)
 
     def _decide(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
-        from launcher.config.plan import config_difference
-
         resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.cli_args)
-        state, difference = self._status(found).state, config_difference(found.config(), plan.config)
-        where = self.cli_args
-        return resubmit.decide(plan.name, state, difference, accept_changes=accept_changes, where=where)
+        state, where = self._status(found).state, self.cli_args
+        return resubmit.decide(
+            plan.name, state, found.config(), plan.config, accept_changes=accept_changes, where=where
+        )
 
     # --- reading ---
 

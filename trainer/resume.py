@@ -1,0 +1,56 @@
+"""What a run that continues with another config may not change: its checkpoint would not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.config import RunConfig, saved_steps
+from trainer.errors import ConfigError
+
+# Keys of MaxText that change which arrays a checkpoint has, or their shapes. launcher/config/resume.py compares the
+# effective values, and so refuses before the submit.
+_OF_THE_MODEL = (
+    *("model_name", "decoder_block", "base_emb_dim", "base_num_query_heads", "base_num_kv_heads", "base_mlp_dim"),
+    *("base_moe_mlp_dim", "base_num_decoder_layers", "head_dim", "vocab_size", "num_experts", "scan_layers"),
+    *("global_parameter_scale", "opt_type"),
+)
+
+
+def check(config: RunConfig) -> None:
+    """Raise ConfigError if the run has a checkpoint that this config cannot continue.
+
+    Call it before the config is kept, because the folder has the config of the checkpoint.
+    """
+    if not (done := saved_steps(config)):
+        return
+    kept: Any = None
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads((config.folder / "run.json").read_text(encoding="utf-8"))
+    if not isinstance(kept, dict):
+        return
+    theirs = kept.get("train") or {}
+    for key in _OF_THE_MODEL:
+        if theirs.get(key) != config.train.get(key):
+            raise _refused(config, f"train.{key}", theirs.get(key), config.train.get(key), done)
+    if config.corpus is not None and (hosts := _hosts(kept)) not in (None, config.hosts):
+        raise _refused(config, "the number of hosts", hosts, config.hosts, done)
+
+
+def _hosts(tree: Mapping[str, Any]) -> int | None:
+    try:
+        return int(tree["accelerator"]["hosts"]) * int(tree["slice"].get("count") or 1)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _refused(config: RunConfig, what: str, was: object, now: object, done: int) -> ConfigError:
+    def text(value: object) -> str:
+        return "not set" if value is None else str(value)
+
+    return ConfigError(
+        f"{config.name} cannot continue from its last checkpoint: {what} was {text(was)}, and is {text(now)} now; "
+        f"change it back, or start a new run from its weights (from: {config.name}@{done - 1})."
+    )
