@@ -1,4 +1,4 @@
-"""What a run that continues with another config may not change: its checkpoint would not fit."""
+"""Compares the config of a run that continues with that of its last checkpoint, which must fit it."""
 
 from __future__ import annotations
 

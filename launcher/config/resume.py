@@ -1,4 +1,4 @@
-"""What a run that continues (`submit --continue`) may not change, because its last checkpoint would not fit."""
+"""Compares the config of a run that continues (`submit --continue`) with that of its last checkpoint."""
 
 from __future__ import annotations
 
