@@ -247,6 +247,16 @@ def check(config: RunConfig) -> dict[str, Any]:
         )
     derived = _derived(config)
     _check_weights(config)
+    if missing := [each for each in _OF_DATASETS.get(str(derived.get("dataset_type")), ()) if not _installed(each)]:
+        raise ConfigError(
+            f"train.dataset_type: {derived['dataset_type']} needs the Python package {missing[0]}, which is not "
+            "installed here; install it, or use data.files."
+        )
+    if config.corpus is None and derived.get("dataset_type") == "hf" and derived["tokenizer_type"] != "huggingface":
+        raise ConfigError(
+            f"data.tokenizer.kind is {derived['tokenizer_type']}; for train.dataset_type: hf, MaxText requires "
+            "huggingface."
+        )
     if config.corpus is not None or derived.get("dataset_type") != "synthetic":
         tokenizer = str(derived["tokenizer_path"])
         if derived["tokenizer_type"] != "huggingface" and not Path(tokenizer).is_file():
@@ -258,6 +268,14 @@ def check(config: RunConfig) -> dict[str, Any]:
         return {}
     check_corpus(config.corpus)
     return config.corpus.summary()
+
+
+# The packages that MaxText imports for its own dataset types.
+_OF_DATASETS = {"hf": ("datasets",), "tfds": ("tensorflow_datasets", "tensorflow")}
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def saved_steps(config: RunConfig) -> int:

@@ -57,6 +57,9 @@ class _Later:
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, _real(self.__module, self.__path))
 
+    def __subclasscheck__(self, subclass: type) -> bool:  # by datasets, for what it pickles
+        return issubclass(subclass, _real(self.__module, self.__path))
+
     def __or__(self, other: Any) -> Any:  # `manager.Manager | None` in an annotation
         return Any
 

@@ -29,7 +29,7 @@ class Source:
         if "/" in text:
             return cls(path=_ITEMS.sub("", text, count=1))
         name, _, step = text.partition("@")
-        return cls(name=name, step=int(step) if step else None)
+        return cls(name=name, step=int(step) if step.isdecimal() else None)
 
     def items(self, mount_path: str) -> str:
         """Return the folder that MaxText reads the weights from, for the folder of all runs."""

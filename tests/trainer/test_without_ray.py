@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launcher import api
+from tests import huggingface_model
 from tests.cli.test_report_bucket import bucket
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, numbers, steps
 
@@ -144,6 +145,18 @@ def _as_checkpoint(weights: Path, run: Path, folder: Path) -> Path:
     shutil.copytree(weights, folder / "checkpoints" / "0")
     shutil.copy(run / "run.json", folder)
     return folder
+
+
+def test_a_run_trains_on_a_dataset_of_hugging_face(lab: TrainingHarness, tmp_path: Path) -> None:
+    """The dataset is a file, because no test reads the Hub."""
+    file = tmp_path / "text.jsonl"
+    file.write_text("".join(json.dumps({"text": f"Line {number} of the text. " * 20}) + "\n" for number in range(400)))
+    dataset = {"dataset_type": "hf", "hf_path": "json", "hf_train_files": str(file), "eval_interval": None}
+    folder = huggingface_model.write(tmp_path / "tokenizer")
+    data = {"tokenizer": {"kind": "huggingface", "path": str(folder)}}
+    run = lab.train(lab.config("hf", hosts=1, data=data, steps=3, **dataset), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-4000:]
+    assert run.step() == 2
 
 
 def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint(

@@ -79,6 +79,10 @@ CASES = [
     # MaxText's keys.
     ("train: {learning_rte: 1}\n", "MaxText has no key learning_rte; did you mean train.learning_rate?"),
     ("train: {learningRate: 1}\n", "MaxText has no key learningRate; did you mean train.learning_rate?"),
+    ("train: {lora_rank: 8}\n", "MaxText has no key lora_rank, and Slipway's trainer does not do LoRA: it trains all"),
+    ("train: {use_dpo: true}\n", "train.use_dpo is for preference optimization (DPO), which Slipway's"),
+    ("train: {lora: {rank: 8}}\n", "train.lora is for LoRA, which Slipway's trainer does not do"),
+    ("train: {use_grpo: true}\n", "train.use_grpo is for reinforcement learning (GRPO), which Slipway's"),
     ("train: {name: x}\n", "MaxText has no key name; did you mean run.name, team.name or queue.name?"),
     ("train: {topology: x}\n", "MaxText has no key topology; did you mean slice.topology?"),
     ("train: {steps: many}\n", 'train.steps is text ("many"); MaxText requires a whole number.'),

@@ -225,6 +225,11 @@ def test_the_pieces_of_a_packaged_tokenizer_have_rows() -> None:
     assert "the tokenizer tokenizer.llama2 has 32,000 pieces, but the model has room for 512" in str(wrong)
 
 
+def test_a_dataset_of_hugging_face_requires_its_tokenizer() -> None:
+    (wrong,) = problems("train: {dataset_type: hf, hf_path: json}\ndata: {tokenizer: {kind: tiktoken}}")
+    assert wrong.message == "data.tokenizer.kind is tiktoken; for train.dataset_type: hf, MaxText requires huggingface."
+
+
 def test_the_table_of_packaged_tokenizers_is_that_of_maxtext() -> None:
     folder = maxtext_folder() / "assets" / "tokenizers"
     assert {path.name for path in folder.iterdir() if path.is_file()} == set(PACKAGED)

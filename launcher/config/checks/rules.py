@@ -32,6 +32,7 @@ from launcher.config.maxtext.keys import (
     POSITIVE,
     TEXT_IS_GIVEN,
     maxtext,
+    other_training,
     out_of_bounds,
     takes,
 )
@@ -166,6 +167,17 @@ def _unseen(key: str) -> str:
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
 
+_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "sft": "SFT", "dpo": "DPO", "grpo": "GRPO"}
+
+
+def _for_other_training(key: str) -> str:
+    """Return the end of the message about a key of a kind of training that other programs have."""
+    kind = re.search(rf"(?<![a-z])({'|'.join(_ABBREVIATIONS)})(?![a-z])", key.lower())
+    return (
+        f", and Slipway's trainer does not do {_ABBREVIATIONS[kind[1]]}: it trains all weights on text." if kind else ""
+    )
+
+
 def _schema_at(path: Sequence[str]) -> dict[str, Any]:
     node = schema("run")
     for key in path:
@@ -237,7 +249,9 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
                 yield case.problem("owned-key", path, f"{name} is set by Slipway: {OWNED[key]}")
         elif key not in table:
             unknown += 1
-            belongs = _unseen(key) or (_train_belongs(key) if unknown <= _SUGGESTIONS else ".")
+            belongs = (
+                _unseen(key) or _for_other_training(key) or (_train_belongs(key) if unknown <= _SUGGESTIONS else ".")
+            )
             shown = key if key == key.strip() else f'"{key}"'
             yield case.problem("unknown-key", path, f"MaxText has no key {shown}{belongs}")
         elif value is None:
@@ -258,6 +272,11 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("steps", path, f"train.steps is {value}; it must be at least 1.")
         elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
+        elif kind := other_training(key, value):
+            message = (
+                f"{name} is for {kind}, which Slipway's trainer does not do: it trains all weights on text; remove it."
+            )
+            yield case.problem("other-training", path, message)
         else:
             yield from _train_value(case, path, value)
 

@@ -27,6 +27,10 @@ def tokenizer(case: CheckContext) -> Iterator[Problem]:
     if train is None or train.get("dataset_type") == "synthetic":
         return
     given = case.tree["data"]["tokenizer"]
+    if train.get("dataset_type") == "hf" and given["kind"] != "huggingface":
+        message = f"data.tokenizer.kind is {given['kind']}; for train.dataset_type: hf, MaxText requires huggingface."
+        yield from case.across("tokenizer", ("data", "tokenizer", "kind"), message, "train.dataset_type")
+        return
     name = given["path"] or _DEFAULT
     if name not in PACKAGED:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,24 @@ OWNED_WITH_DATA = (
     *("tokenize_train_data", "tokenize_eval_data", "grain_use_elastic_iterator"),
 )
 """MaxText keys that Slipway sets if the text comes from `data`."""
+
+
+OTHER_TRAINING: dict[str, str] = {
+    "reinforcement learning (GRPO)": r"use_grpo|rollout_\w+|(\w+_)?vllm(_\w+)?",
+    "preference optimization (DPO)": r"(use_)?dpo",
+    "supervised fine-tuning on answers (SFT)": r"(use_)?sft(_\w+)?|formatting_func_\w+",
+    "LoRA": r"lora|lora_input_adapters_path|hf_lora_adapter_path",
+    "distillation": r"(distill|student|teacher)_\w+",
+}
+"""Kinds of training that only other programs of MaxText do, with a pattern of their keys. MaxText's pre-training loop,
+which the trainer runs, ignores most of these keys."""
+
+
+def other_training(key: str, value: Any) -> str:
+    """Return the kind of training that a key of MaxText is for, if Slipway's trainer does not do it; otherwise ""."""
+    if value in (None, False, "", {}, []):
+        return ""
+    return next((kind for kind, pattern in OTHER_TRAINING.items() if re.fullmatch(pattern, key)), "")
 
 
 @cache

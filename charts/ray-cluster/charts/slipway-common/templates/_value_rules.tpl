@@ -142,7 +142,7 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: {value} is a model on Hugging Face; import it once with launcher import, and set from to the path of the import."},
     {"rule": "from", "else": true, "keys": ["from"], "kinds": "all", "optional": true,
      "matches": "^([a-z]([-a-z0-9]*[a-z0-9])?(@(0|[1-9][0-9]{0,14}))?|[^\\x00-\\x1f\\x7f]*/[^\\x00-\\x1f\\x7f]*)$",
-     "message": "{key}: {value} is neither a run nor a path; write RUN, RUN@STEP, or a path such as /data/weights/llama."},
+     "message": "{key}: {value} is neither a run nor a path; write RUN, RUN@STEP, or a path such as /data/weights/llama. launcher checkpoints RUN shows the steps and the best one."},
     {"rule": "from", "else": true, "keys": ["from"], "kinds": "remote", "optional": true,
      "matches": "^([^/]*$|/|[a-z][a-z0-9+.-]*://)",
      "message": "{key}: {value} is a relative path; write the path in the pods, such as /data/weights/llama."},
