@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.config.secrets import hide
@@ -30,6 +31,7 @@ _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
 _THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 _ABSENT = object()
 _LONG = 120  # maximum characters of a value on a line
+_BEFORE = 30  # characters that are shown before the first difference of two long values
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class FieldChange:
             return f"{self.path}: {_as_text(self.new)} (new)"
         if self.new is None:
             return f"{self.path}: {_as_text(self.old)} (removed)"
-        return f"{self.path}: {_as_text(self.old)} -> {_as_text(self.new)}"
+        # Two long values may begin alike: show them from shortly before their first difference.
+        texts = [json.dumps(value, ensure_ascii=False) for value in (self.old, self.new)]
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+        first = max(0, same - _BEFORE) if max(map(len, texts)) > _LONG else 0
+        return f"{self.path}: {_cut(texts[0], first)} -> {_cut(texts[1], first)}"
 
 
 @dataclass(frozen=True)
@@ -214,11 +220,24 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
         old, new = _parsed(old), _parsed(new)
     if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
         old, new = keyed
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
+    if isinstance(old, list) and isinstance(new, list) and len(json.dumps([old, new])) > _LONG:
+        for found in _items(_spell_path(path), old, new):
+            yield found[0], hide(path, found[1]), hide(path, found[2])
+    elif isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
             yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
     else:
         yield _spell_path(path), hide(path, old), hide(path, new)
+
+
+def _items(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the items that only one of two lists has; both lists if they differ only in the order."""
+    removed = [item for item in old if not any(_same(item, other) for other in new)]
+    added = [item for item in new if not any(_same(item, other) for other in old)]
+    yield from ((f"{path}[]", item, _ABSENT) for item in removed)
+    yield from ((f"{path}[]", _ABSENT, item) for item in added)
+    if not removed and not added:
+        yield path, old, new
 
 
 def _keyed(old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:
@@ -267,7 +286,14 @@ def _empty(value: Any) -> bool:
 
 def _as_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONG else text[: _LONG - 2] + " …"
+    return text if isinstance(value, Mapping) else _cut(text)  # an item that is new or removed is shown as a whole
+
+
+def _cut(text: str, first: int = 0) -> str:
+    """Return at most _LONG characters of a text, from `first` on."""
+    rest = text[first:]
+    shown = rest if len(rest) <= _LONG else rest[: _LONG - 2] + " …"
+    return f"… {shown}" if first else shown
 
 
 # --- runs -------------------------------------------------------------------------------------------------------

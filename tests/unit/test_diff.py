@@ -54,6 +54,16 @@ def test_fields_that_the_server_writes_are_not_differences() -> None:
     assert changes({"status": {"a": 1}}, {"metadata": theirs, "status": {"a": 2}}) == []
 
 
+RULE = {
+    "apiGroups": ["a.example.com"],
+    "resources": ["pods"],
+    "verbs": ["get", "list", "watch"],
+    "resourceNames": ["one", "two"],
+}
+
+SECRETS = {**RULE, "resources": ["secrets"]}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "line"),
     [
@@ -69,6 +79,23 @@ def test_fields_that_the_server_writes_are_not_differences() -> None:
         ),
         ({"spec": {"l": [{"n": 1}]}}, {"spec": {"l": [{"n": 2}]}}, "spec.l[0].n: 1 -> 2"),
         ({"spec": {"l": [{"name": "a"}]}}, {"spec": {"l": []}}, 'spec.l[a]: {"name": "a"} (removed)'),
+        (  # a rule of a Role, after others
+            {"rules": [RULE, SECRETS]},
+            {
+                "rules": [
+                    RULE,
+                    {**RULE, "resources": ["pods/exec"], "verbs": ["create"]},
+                    {**RULE, "resources": ["secrets"]},
+                ]
+            },
+            'rules[]: {"apiGroups": ["a.example.com"], "resources": ["pods/exec"], "verbs": ["create"], '
+            '"resourceNames": ["one", "two"]} (new)',
+        ),
+        (  # a rule of a policy
+            {"spec": {"expression": "a" * 300 + " || b"}},
+            {"spec": {"expression": "a" * 300 + " && b"}},
+            f'spec.expression: … {"a" * 29} || b" -> … {"a" * 29} && b"',
+        ),
         (
             {"spec": {"l": [{"n": 1}]}},
             {"spec": {"l": [{"n": 1}, {"n": 2}]}},

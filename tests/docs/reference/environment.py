@@ -65,8 +65,7 @@ COMMAND = {
     "NO_COLOR": "if it is not empty, the command prints no colours",
     "TERM": "if it is `dumb`, the command prints no colours",
     "PYTHONPATH": "a local run's trainer receives it, after the trainer's own folder",
-    "RAY_…, JAX_…, XLA_…": "a local run does not receive them (except `RAY_TMPDIR`); set them in `worker.env`",
-    "http_proxy, https_proxy": "a local run receives them, but connects to this machine without a proxy",
+    "_LAUNCHER_COMPLETE": "the shell sets it for a completion",
 }
 """The variables that a user of the command can set."""
 
@@ -109,6 +108,9 @@ def text() -> str:
         " ".join(_SAFETY.split("\n")),
         "## Variables of the command",
         _table(COMMAND),
+        "A local run does not receive the shell's variables of Ray, JAX and XLA (`RAY_…` except `RAY_TMPDIR`, `JAX_…`, "
+        "`XLA_…`), which would select another cluster or other devices; set them in `worker.env`. It receives proxies "
+        "(`https_proxy`), but connects to this machine without them.",
         "## Variables of the trainer",
         "Slipway, Ray or Kubernetes sets these variables. You need them only to "
         "[run the trainer by itself](../how-to/run-the-trainer.md). To set a variable in the pods of a run, use "

@@ -49,6 +49,8 @@ _MORE = (
     "train: {per_device_batch_size: 0}",
     "run: {kind: rayjob}",
     "train: {model_name: llama3-8}",
+    "train: {use_dpo: true}",
+    "train: {dataset_type: hf, hf_path: json}\ndata: {tokenizer: {kind: tiktoken}}",
     "run: {kind: local}",
     "run: {kind: local}\nstorage: {kind: local}",
     "run: {kind: ray-cluster}",
