@@ -46,6 +46,7 @@ teams:
       queues: [night]
       serviceAccounts: [loader]
       buckets: [models]
+      csiDrivers: [scratch.example.com]
       capabilities: [IPC_LOCK]
 """
 KINDS = {

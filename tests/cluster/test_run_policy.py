@@ -223,6 +223,20 @@ def test_what_the_platform_team_adds_is_accepted(users: Users) -> None:
     assert "must be at most 200" in users.attempt(users.alice, lowered)
 
 
+def test_a_csi_driver_of_one_team(users: Users, tmp_path: Path) -> None:
+    """A member of the team that lists the driver can use it; a member of another team cannot."""
+    volume = {"name": "scratch", "csi": {"driver": "scratch.example.com", "volumeAttributes": {"pool": "fast"}}}
+    for user, team, space, why in (
+        (users.bob, "product", THEIRS, ""),
+        (users.alice, "research", OURS, "csi.driver must be one of gcsfuse.csi.storage.gke.io, secrets.example.com,"),
+    ):
+        job = rendered_runs(tmp_path, team, space)["JobSet"]
+        set_at(*JOB_POD, "volumes", value=[volume])(job)
+        set_at(*JOB_POD, "containers", 0, "volumeMounts", value=[])(job)
+        refusal = users.attempt(user, job)
+        assert why in refusal if why else refusal == ""
+
+
 def test_controllers_and_administrators_are_not_restricted(users: Users) -> None:
     """They are recognized by the right to update the status of the kind, and not by their name."""
     for kind in ("JobSet", "RayCluster"):

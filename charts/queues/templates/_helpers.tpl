@@ -41,7 +41,7 @@
 {{- /* queues.teamsOf: the same of any `entries`. */ -}}
 {{- define "queues.teamsOf" -}}
   {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "capabilities" (list)) -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "csiDrivers" (list) "capabilities" (list)) -}}
   {{- $teams := include "queues.entries" (dict "entries" .entries "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}

@@ -25,6 +25,7 @@ entries of a team are lists of texts. Those of `like` are CEL, the value of most
     {{- $_ := set $entry "tokenClusters" (ternary $team.clusters list $team.k8sTokenAuth) -}}
     {{- $_ := set $entry "buckets" (concat $.Values.policies.buckets $team.allow.buckets | uniq) -}}
     {{- $_ := set $entry "claims" $team.allow.claims -}}
+    {{- $_ := set $entry "csiDrivers" $team.allow.csiDrivers -}}
     {{- $_ := set $entry "capabilities" $team.allow.capabilities -}}
     {{- if ne $team.namespace "default" }}{{ $_ := set $found $team.namespace $entry }}{{ end -}}
   {{- end -}}

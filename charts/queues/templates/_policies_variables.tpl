@@ -8,7 +8,7 @@
 {{- end -}}
 {{- $arguments := dict "table" $table "constants" (include "queues.policies.constants" .root | fromJson) "fields" $fields "depth" 0 -}}
 # The team of the namespace, and what its runs may use.
-{{- range $key := list "name" "queues" "priorities" "podPriorities" "accounts" "allow" "tokenClusters" "buckets" "claims" "capabilities" }}
+{{- range $key := list "name" "queues" "priorities" "podPriorities" "accounts" "allow" "tokenClusters" "buckets" "claims" "csiDrivers" "capabilities" }}
 {{ include "queues.policies.table" (dict "teams" $.teams "key" $key) }}
 {{- end }}
 - name: team
