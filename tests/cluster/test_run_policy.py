@@ -18,7 +18,7 @@ import pytest
 from tests import upstream
 from tests.charts.queues_chart import merged, tree
 from tests.cluster import crds
-from tests.cluster.api import Object, path_of
+from tests.cluster.api import ApiError, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli
 from tests.cluster.run_policy import (
@@ -430,3 +430,23 @@ def test_submit_reports_the_field_the_accepted_value_and_whom_to_ask(
         "default or research (team.serviceAccount in the values of a run). Or ask your platform team (teams.research "
         "in the values of charts/queues). (from the policy x-runs)"
     )
+
+
+ORPHANS = ({"propagationPolicy": "Orphan"}, {"orphanDependents": True})
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "RayCluster", "RayService", "JobSet"])
+def test_a_deleted_run_takes_its_pods_with_it(users: Users, kind: str) -> None:
+    obj = users.objects[kind]
+    made = users.admin.create({**copy.deepcopy(obj), "metadata": {**obj["metadata"], "name": "orphan"}})
+    try:
+        for options in ORPHANS:
+            # A body overrides the options in the query, so dryRun is in it.
+            body = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"], **options}
+            with pytest.raises(ApiError, match="propagationPolicy must not be Orphan"):
+                users.alice.request("DELETE", path_of(made), body)
+            users.admin.request("DELETE", path_of(made), body)
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+        users.alice.request("DELETE", path_of(made), body)
+    finally:
+        users.admin.delete(path_of(made))

@@ -131,6 +131,63 @@ ATTACKS = [
         why="[google.com/tpu]",
     ),
     of("RayJob", *OF_HEAD, "containers", 0, "resources", "limits", "google.com/tpu", value="4", why="[google.com/tpu]"),
+    # Numbers that Kueue's sums do not bear.
+    Attack("negative replicas", "RayJob", replicas(*WORKER, counts=(-4, -4, -4)), "must be equal to replicas"),
+    of("RayJob", *WORKER, "numOfHosts", value=-1, why=".numOfHosts must be 1 or more"),
+    Attack(
+        "hosts of more than 32 bits",
+        "RayJob",
+        both(replicas(*WORKER, counts=(65536, 65536, 65536)), set_at(*WORKER, "numOfHosts", value=65536)),
+        ".numOfHosts must be 1 or more, and at most 100000 in all slices",
+    ),
+    of("JobSet", "spec", "replicatedJobs", 0, "replicas", value=200_000, why="must be 0 to 100000"),
+    Attack(
+        "pods of more than 32 bits",
+        "JobSet",
+        both(
+            set_at("spec", "replicatedJobs", 0, "replicas", value=65536),
+            set_at(*JOB, "parallelism", value=65536),
+            set_at(*JOB, "completions", value=65536),
+        ),
+        ".parallelism must be 0 or more, and at most 100000 in all slices",
+    ),
+    *(
+        of(
+            "RayJob",
+            *OF_HEAD,
+            "containers",
+            0,
+            "resources",
+            value={"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+            name=f"cpu {cpu}",
+            why=".requests[cpu] must be more than 0",
+        )
+        for cpu in ("0", "-1", "1e12", "0." + 40 * "0" + "1")
+    ),
+    Attack("no resources", "RayJob", without(*OF_HEAD, "containers", 0, "resources"), ".resources is missing"),
+    of(
+        "RayJob",
+        *OF_HEAD,
+        "containers",
+        0,
+        "resources",
+        value={"requests": {"cpu": "1", "memory": "1Gi"}},
+        name="no limit",
+        why=".resources must have requests",
+    ),
+    # Objects that are large in other places.
+    container("ports", 0, "name", value=900 * "x" + 900 * "y", why=".ports[0].name must have at most 1024"),
+    container("readinessProbe", value={"httpGet": {"path": 2000 * "x", "port": 80}}, why=".httpGet must have only"),
+    job("tolerations", 0, "value", value=2000 * "x", why=".tolerations[0].value must have at most 1024"),
+    # Pods that Pod Security would refuse later.
+    Attack(
+        "no allowPrivilegeEscalation",
+        "JobSet",
+        without(*OF_JOB, "containers", 0, "securityContext", "allowPrivilegeEscalation"),
+        ".securityContext must have allowPrivilegeEscalation",
+    ),
+    container("securityContext", "capabilities", "drop", value=["NET_RAW"], why=".drop must be"),
+    job("securityContext", "runAsNonRoot", value=False, why=".runAsNonRoot must be true"),
     # S2: chips after the end.
     of("RayJob", "spec", "ttlSecondsAfterFinished", value=YEAR),
     of("RayJob", "spec", "ttlSecondsAfterFinished", value=601),
@@ -412,6 +469,15 @@ ATTACKS = [
             item={"name": "storage", "mountPath": "/var/run/nvidia-container-devices/all"},
         ),
         ".mountPath must",
+    ),
+    *(
+        Attack(
+            f"device mount {name}",
+            "JobSet",
+            add(*OF_JOB, "containers", 0, "volumeMounts", item={"name": "storage", "mountPath": name}),
+            ".mountPath must",
+        )
+        for name in ("/run/nvidia-container-devices/all", "//var/run/../run/nvidia-container-devices/all")
     ),
     container("resources", "requests", "nvidia.com/mig-1g.5gb", value="1", why="[nvidia.com/mig-1g.5gb]"),
     container(

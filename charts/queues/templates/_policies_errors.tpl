@@ -43,6 +43,11 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
       {{- $check = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" $in.of) -}}
       {{- $check = regexReplaceAll "\\bself\\b" $check $self -}}
     {{- end -}}
+    {{- /* A text without another limit is short, so that a large object is not stored. */ -}}
+    {{- if not (or $check $field.shape $field.items (get $field "is")) -}}
+      {{- $check = printf "type(%s) != string || size(%s) <= 1024" $self $self -}}
+      {{- $message = " must have at most 1024 characters.\n" | toRawJson -}}
+    {{- end -}}
     {{- if $field.entries -}}
       {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
       {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
