@@ -46,7 +46,7 @@ def decide(
             "To continue from its last checkpoint with the new values, use --continue. To start another run, use "
             "--name.",
         )
-    # A run that succeeded has a checkpoint. Of other runs on a cluster, only the trainer knows.
+    # A run that succeeded has a checkpoint. For other runs on a cluster, only the trainer knows if there is one.
     if (done or (done is None and state is State.SUCCEEDED)) and (blocked := resume.obstacles(old, new, done=done)):
         last = f"@{done - 1}" if done else ""
         raise LauncherError(

@@ -274,7 +274,8 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         elif kind := other_training(key, value):
             message = (
-                f"{name} is for {kind}, which Slipway's trainer does not do: it trains all weights on text; remove it."
+                f"{name} is for {kind}, which Slipway's trainer does not do: it trains all weights on text. Remove the "
+                "key."
             )
             yield case.problem("other-training", path, message)
         else:
