@@ -45,7 +45,7 @@ class MlxEngine(TurnEngine):
         self._model: Model | None = None
 
     def load(self) -> None:
-        """Load the model. Raises ConfigError if files are missing, MLX does not support it, or its context is too short."""
+        """Load the model. Raises ConfigError if files are missing, MLX cannot read it, or its context is too short."""
         source = self._source
         folder = Path(source if source.startswith("/") else snapshot_download(source, allow_patterns=_FILES))
         # MLX's streams and random numbers belong to a thread, so the thread that computes also loads.
