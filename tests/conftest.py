@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for tier in tiers.TIERS:
         config.addinivalue_line("markers", f"{tier.name}: {tier.about}")
     config.addinivalue_line("markers", "quick: make test runs it")
+    config.addinivalue_line("markers", "long: .ci/run leaves it to the workflow")
 
 
 @pytest.hookimpl(wrapper=True)  # starts before xdist reads the groups
@@ -61,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(tier.group or item.nodeid.partition("::")[0]))
         if tiers.is_quick(item.nodeid):
             item.add_marker("quick")
+        if tiers.is_long(item.nodeid):
+            item.add_marker("long")
     yield
     # Now pytest has moved tests with the same parameter of a fixture together, out of the order of the tiers. The first
     # test of a group starts the whole group.

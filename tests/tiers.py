@@ -2,9 +2,11 @@
 
     make test        the quick tiers, and the SMOKE tests of the others
     make test-all    every tier but image, browser and e2e, which need more than Python, Go, make and git
-    .ci/run          every tier but e2e
+    .ci/run          every tier but e2e, without the tests in LONG
 
-tests/conftest.py marks each test with its tier, and the tests that `make test` runs with `quick`.
+The jobs of .github/workflows/ci.yaml run every tier but e2e, with the tests in LONG, on several machines at once.
+tests/conftest.py marks each test with its tier, the tests that `make test` runs with `quick`, and those in LONG with
+`long`.
 """
 
 from __future__ import annotations
@@ -135,6 +137,35 @@ SLOW = frozenset(
     }
 )
 
+# Tests that `.ci/run`, which has one machine with two cores, leaves to the workflow and to `make test-all`: together
+# they need more than a third of the time, and what they test is also tested in a shorter way.
+LONG = frozenset(
+    {
+        # Preempted, drained and stopped in three Ray clusters. test_without_ray.py and cli/test_training.py stop runs.
+        "tests/trainer/test_stop_signals.py::test_no_stop_signal_repeats_a_step_or_counts_as_a_failure",
+        "tests/trainer/test_ray_job.py::test_a_killed_driver_restarts_in_the_same_job",
+        "tests/trainer/test_ray_job.py::test_the_loss_of_a_draining_host_is_not_a_failure_of_the_other",
+        "tests/trainer/test_ray_job.py::test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job",
+        # Gigabytes of weights. test_weights.py converts small ones.
+        "tests/trainer/test_weights_memory.py",
+        "tests/trainer/test_weights_killed.py",
+        # Pods of a JobSet. test_ray_containers.py runs those of a RayJob in the same image.
+        "tests/image/test_jobset_containers.py",
+        # test_from_an_empty_project_to_nothing has the same steps in one order.
+        "tests/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
+        "tests/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
+        "tests/cluster/test_e2e_suite.py::test_two_suites_at_once_pass_and_leave_nothing",
+        "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
+        "tests/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
+        "tests/test_notebook.py::test_the_notebook_trains_and_plots",
+        # What other people's programs say of the charts and files, and other releases of clients.
+        "tests/charts/test_scan.py",
+        "tests/gke/test_terraform_scan.py",
+        "tests/unit/test_client_releases.py",
+        "tests/trainer/test_weights_tables.py::test_the_exported_tokenizer_returns_the_ids_of_the_training",
+    }
+)
+
 
 def tier_of(nodeid: str) -> Tier:
     """Return the tier of a test or of a test file. The path is relative to the checkout."""
@@ -148,19 +179,29 @@ def start_order(nodeid: str) -> int:
 
 def is_quick(nodeid: str) -> bool:
     """Return whether `make test` runs the test."""
-    names = (nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0])
+    names = _names(nodeid)
     if not tier_of(nodeid).quick:
         return not SMOKE.isdisjoint(names)
     # Helm 3 rarely differs from Helm 4. Tests with a table of rows run both in one test.
     return SLOW.isdisjoint(names) and not re.search(r"\[(.*-)?helm3\b", nodeid)
 
 
+def is_long(nodeid: str) -> bool:
+    """Return whether `.ci/run` leaves the test to the workflow."""
+    return not LONG.isdisjoint(_names(nodeid))
+
+
+def _names(nodeid: str) -> tuple[str, str, str]:
+    """Return the test, the test without its parameters, and its file."""
+    return nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0]
+
+
 def missing(collected: Iterable[str]) -> list[str]:
-    """Return the names in SMOKE and SLOW without a collected test, although tests of their files were collected."""
+    """Return the names in SMOKE, SLOW and LONG without a collected test, although tests of their files were collected."""
     names = set(collected)
     names |= {nodeid.partition("[")[0] for nodeid in names}
     files = {nodeid.partition("::")[0] for nodeid in names}
-    return sorted(name for name in SMOKE | SLOW if name.partition("::")[0] in files and name not in names | files)
+    return sorted(name for name in SMOKE | SLOW | LONG if name.partition("::")[0] in files and name not in names | files)
 
 
 def summary(seconds: Iterable[tuple[str, float]]) -> list[str]:

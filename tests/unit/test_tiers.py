@@ -53,6 +53,14 @@ def test_the_tests_that_make_test_runs() -> None:
         assert "[" in nodeid or tiers.is_quick(f"{nodeid}[a-b]")
 
 
+def test_the_tests_that_ci_run_leaves_out() -> None:
+    for nodeid in tiers.LONG:
+        assert tiers.is_long(nodeid)
+        assert tiers.is_long(f"{nodeid}::test_x[a-b]" if "::" not in nodeid else f"{nodeid}[a-b]")
+        assert not tiers.is_quick(nodeid)
+    assert not tiers.is_long("tests/cluster/test_submit.py::test_x")
+
+
 def test_a_smoke_test_that_was_renamed_is_missing() -> None:
     name = min(nodeid for nodeid in tiers.SMOKE if "[" not in nodeid)
     file = name.partition("::")[0]
