@@ -158,7 +158,7 @@ LONG = frozenset(
         "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
         "tests/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
-        # What other people's programs say of the charts and files, and other releases of clients.
+        # The scanners and formats of others, and other releases of clients.
         "tests/charts/test_scan.py",
         "tests/gke/test_terraform_scan.py",
         "tests/unit/test_client_releases.py",
@@ -197,11 +197,12 @@ def _names(nodeid: str) -> tuple[str, str, str]:
 
 
 def missing(collected: Iterable[str]) -> list[str]:
-    """Return the names in SMOKE, SLOW and LONG without a collected test, although tests of their files were collected."""
+    """Return the names in SMOKE, SLOW and LONG without a test, although tests of their files were collected."""
     names = set(collected)
     names |= {nodeid.partition("[")[0] for nodeid in names}
     files = {nodeid.partition("::")[0] for nodeid in names}
-    return sorted(name for name in SMOKE | SLOW | LONG if name.partition("::")[0] in files and name not in names | files)
+    listed = SMOKE | SLOW | LONG
+    return sorted(name for name in listed if name.partition("::")[0] in files and name not in names | files)
 
 
 def summary(seconds: Iterable[tuple[str, float]]) -> list[str]:
