@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from launcher.cli import output
 from launcher.errors import ExitCode, Interrupted, LauncherError
@@ -26,7 +27,7 @@ def main() -> None:
     # Python has None for a stream that the caller has closed (`launcher list >&-`).
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - it stays open; pathlib slows every start
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - it stays open
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr, for a terminal or a pipe that is not UTF-8
     # Garbage collection would take a tenth of a fast command, and a fifth of a list of a thousand runs.
@@ -102,7 +103,7 @@ def _os_error(error: OSError) -> int:
 def _has_current_folder() -> bool:
     """Return False if the folder was removed. Its error has no file name, as other errors have."""
     try:
-        os.getcwd()  # noqa: PTH109 - pathlib slows every start
+        Path.cwd()
     except FileNotFoundError:
         return False
     return True

@@ -184,7 +184,7 @@ def test_submit_rejects_what_is_known_not_to_fit(launcher: Launcher, cache: Cach
     put_in_cache(cache, "train.per_device_batch_size=1")
     launcher.write("v.yaml", WHOLE)
     dry = ("submit", "-f", "v.yaml", "--dry-run", "--set", "train.dataset_type=synthetic")
-    nowhere = {"KUBECONFIG": "/nowhere"}
+    nowhere = {"KUBECONFIG": str(launcher.folder / "missing")}
     result = launcher(*dry, env=nowhere)
     assert (result.code, result.out) == (1, "")
     assert result.err == (
@@ -201,7 +201,7 @@ def test_submit_rejects_what_is_known_not_to_fit(launcher: Launcher, cache: Cach
 
 def test_submit_compiles_nothing(launcher: Launcher, cache: Cache) -> None:
     launcher.write("v.yaml", WHOLE + "data: {corpus: python}\n")
-    result = launcher("submit", "-f", "v.yaml", "--dry-run", env={"KUBECONFIG": "/nowhere"})
+    result = launcher("submit", "-f", "v.yaml", "--dry-run", env={"KUBECONFIG": str(launcher.folder / "missing")})
     assert (result.code, "fit" in result.err) == (0, False)
     assert not cache.folder.exists()
 

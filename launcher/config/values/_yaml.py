@@ -25,6 +25,8 @@ _FLOW = re.compile(r"(?:[^ \t\r\n\0:,?\[\]{}]|:(?![ \t\r\n\0]))*")
 _MARKER = re.compile(r"(?:---|\.\.\.)(?=[ \t\r\n\0])")
 _UNICODE_BREAK = re.compile("[\x85\u2028\u2029]")
 
+_ESCAPES = {**{key: text for key, text in Scanner.ESCAPE_REPLACEMENTS.items() if key != "/"}, "'": "'"}
+
 
 class Events(Reader, Scanner, Parser):
     """The events of one text, from `get_event` and `peek_event`. Raises YAMLError, usually with a mark."""
@@ -33,10 +35,7 @@ class Events(Reader, Scanner, Parser):
     processing_version = (1, 1)
     comment_handling = None
 
-    ESCAPE_REPLACEMENTS = {  # noqa: RUF012 - ruamel declares it on the instance, so ClassVar would contradict it
-        **{key: text for key, text in Scanner.ESCAPE_REPLACEMENTS.items() if key != "/"},
-        "'": "'",
-    }
+    ESCAPE_REPLACEMENTS = _ESCAPES
 
     def __init__(self, text: str) -> None:
         self._resolver: Any = self
