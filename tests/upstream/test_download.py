@@ -206,8 +206,13 @@ def test_a_killed_download_leaves_no_wrong_file(upstream: Upstream, tmp_path: Pa
     assert upstream.halfway.wait(60)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    assert A not in downloaded()
-    assert downloaded().items() <= CONTENT.items()
+    # Another transfer may have been writing its part file, which no reader opens. The next download replaces it.
+    left = {path: content for path, content in downloaded().items() if not path.endswith(".part")}
+    assert A not in left
+    assert left.items() <= CONTENT.items()
+    file = download.folder() / A.replace("/v", "-v")
+    file.parent.mkdir(exist_ok=True)
+    file.with_name(f"{file.name}.part").write_bytes(CONTENT[A][:100])
     assert download.main() == 0
     assert downloaded() == CONTENT
 
