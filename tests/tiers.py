@@ -137,25 +137,27 @@ SLOW = frozenset(
     }
 )
 
-# Tests that `.ci/run`, which has one machine with two cores, leaves to the workflow and to `make test-all`: together
-# they need more than a third of the time, and what they test is also tested in a shorter way.
+# Tests that `.ci/run`, which has one machine with two cores and 90 minutes, leaves to the workflow's jobs. A comment
+# names the shorter tests of the same, if there are any; nothing else tests the rest.
 LONG = frozenset(
     {
         # Preempted, drained and stopped in three Ray clusters. test_without_ray.py and cli/test_training.py stop runs.
         "tests/trainer/test_stop_signals.py::test_no_stop_signal_repeats_a_step_or_counts_as_a_failure",
+        # test_driver_supervisor.py restarts a driver without Ray; test_ray_containers.py kills and deletes hosts.
         "tests/trainer/test_ray_job.py::test_a_killed_driver_restarts_in_the_same_job",
         "tests/trainer/test_ray_job.py::test_the_loss_of_a_draining_host_is_not_a_failure_of_the_other",
         "tests/trainer/test_ray_job.py::test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job",
-        # Gigabytes of weights. test_weights.py converts small ones.
+        # The limit of memory, and kills, with gigabytes of weights. test_weights.py converts small ones.
         "tests/trainer/test_weights_memory.py",
         "tests/trainer/test_weights_killed.py",
-        # Pods of a JobSet. test_ray_containers.py runs those of a RayJob in the same image.
+        # A JobSet's pods, as root. test_ray_containers.py runs those of a RayJob in the same image.
         "tests/image/test_jobset_containers.py",
         # test_from_an_empty_project_to_nothing has the same steps in one order.
         "tests/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
         "tests/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
-        "tests/cluster/test_e2e_suite.py::test_two_suites_at_once_pass_and_leave_nothing",
+        # test_clean_removes_what_a_killed_suite_left kills it at one moment.
         "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
+        # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
         "tests/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
         # The scanners and formats of others, and other releases of clients.
