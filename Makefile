@@ -70,13 +70,14 @@ e2e: setup ## Run the end-to-end tests on the cluster of your KUBECONFIG
 e2e-clean: setup ## Remove what a killed e2e test has left in that cluster
 	@.venv/bin/python -m tests.e2e clean $(E2E)
 
-lint: setup ## Check style, types, layers and text, and the charts as chart-testing does
+lint: setup ## Check style, types, layers, text and size, and the charts as chart-testing does
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo --cache-dir .mypy_cache/importlinter
 	@.venv/bin/python -m tests.charts.lint
 	@.venv/bin/python -m tests.prose
+	@.venv/bin/python -m tests.size
 
 charts: setup ## Copy the library chart, and what else the charts share, into the charts that contain it
 	@.venv/bin/python -m tests.charts.copies
@@ -90,10 +91,10 @@ goldens: charts ## Update the reviewed output: the renders of the presets, the h
 	@UPDATE_GOLDENS=1 .venv/bin/python -m pytest -q tests/cli/test_help.py
 
 forecast-proof: setup ## Forecast published runs and compare with their measurements (an hour; can be interrupted)
-	@.venv/bin/python -m tests.forecast_proof $(RUNS)
+	@.venv/bin/python -m tests.products.planner.forecast_proof $(RUNS)
 
 simulate-proof: setup ## Compare the simulation of Kueue with recordings, and write docs/reference/simulate-proof.md
-	@.venv/bin/python -m tests.simulate_proof
+	@.venv/bin/python -m tests.products.planner.simulate_proof
 
 bench: setup ## Measure the ratios of docs/explanation/benchmarks.md in one run
 	@.venv/bin/python -m tests.bench

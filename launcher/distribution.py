@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,6 +19,20 @@ def version() -> str | None:
         return importlib.metadata.version(NAME)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def command() -> str:
+    """Return the word that starts this launcher in the user's shell: "launcher", or its path if it is not on PATH."""
+    started = Path(sys.argv[0])
+    if started.name != "launcher":  # python -m launcher, or a program that uses the API
+        return "launcher"
+    found = shutil.which("launcher")
+    if found is not None and Path(found).exists() and started.exists() and Path(found).samefile(started):
+        return "launcher"
+    path = os.path.relpath(started)
+    if path.startswith(os.pardir):
+        path = str(started.absolute())
+    return shlex.quote(path if os.sep in path else f"./{path}")
 
 
 def install(extra: str) -> str:

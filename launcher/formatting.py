@@ -20,7 +20,12 @@ _INDENT = 6  # of a cell that is below the rest of its row
 
 
 def table(
-    rows: Iterable[Sequence[str]], *, headed: bool = True, grouped: bool = False, fit: bool = True, indent: int = 0
+    rows: Iterable[Sequence[str]],
+    *,
+    headed: bool = True,
+    grouped: bool = False,
+    fit: bool = True,
+    indent: int = 0,
 ) -> str:
     """Format rows as aligned columns; the last column is not padded.
 

@@ -20,6 +20,8 @@ EARLIER_CONFIGS_FILE = "earlier-configs.jsonl"
 """The configs of a run that `--continue` replaced, each with the time `until` which it applied."""
 METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
+# Ray puts the name of the worker in front of the line.
+_FOR_PROGRAMS = re.compile(rf"(?:\([^)]*\) )?(?:{METRICS_PREFIX}|{EVENT_PREFIX})\{{")
 _SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")
 EVALUATIONS_FILE = "evaluations.jsonl"
 """The results of a run's checkpoints on tasks, a line for each (trainer/evaluate.py)."""
@@ -193,6 +195,11 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
 def events_of(entries: Iterable[Mapping[str, Any]]) -> list[Event]:
     """Return the events that the lines of events.jsonl describe."""
     return [event for entry in entries if (event := event_of(entry)) is not None]
+
+
+def is_for_programs(line: str) -> bool:
+    """Return whether a line of a log is one of metrics.jsonl or events.jsonl, which people can read elsewhere in it."""
+    return bool(_FOR_PROGRAMS.match(line))
 
 
 def metrics_in_log(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

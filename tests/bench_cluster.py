@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.run_policy import installed, many_teams, seconds_added
 from tests.tools.go_tools import tool
 
 CHECKOUT = Path(__file__).parents[1]
@@ -34,6 +36,7 @@ HOSTS = 1024
 VERBS = ("status", "explain")
 # The limits in seconds and GB of a command that reads a thousand objects.
 SECONDS, MEMORY = 1.0, 0.2
+POLICY_SECONDS = 0.02
 SWEPT, INSTALLS = 100, 10
 Row = tuple[str, list[float], list[float], float]
 Alternate = Callable[..., tuple[list[float], list[float]]]
@@ -41,7 +44,7 @@ Timed = Callable[[Sequence[str]], float]
 
 
 # The parts that can be selected by name. "list" includes explain, with the same number of runs.
-PARTS = ("render", "status", "sweep", "list", "large")
+PARTS = ("render", "status", "sweep", "policy", "list", "large")
 
 
 def rows(
@@ -63,6 +66,8 @@ def rows(
         if "sweep" in parts:
             say(f"Measuring a sweep of {SWEPT} runs, and {INSTALLS} helm installs...")
             yield _sweep(timed)
+        if "policy" in parts:
+            yield from _policy(plane)
         if "list" in parts:
             say(f"Making {RUNS} runs on {CHIPS} simulated chips...")
             fill(plane)
@@ -149,6 +154,14 @@ def _sweep(timed: Timed) -> Row:
         installed(number)
     installs = (time.perf_counter() - started) * SWEPT / INSTALLS
     return f"a sweep of {SWEPT} runs / {SWEPT} x helm install (of {INSTALLS})", [ours], [installs], 0.15
+
+
+def _policy(plane: ControlPlane) -> Iterator[Row]:
+    """Measure what the admission policy of charts/queues for 200 teams adds to a create."""
+    with tempfile.TemporaryDirectory() as folder, installed(plane, Path(folder), {"teams": many_teams()}) as found:
+        seconds_added(found)  # the API server is slow at its first requests
+        added = [seconds_added(found) for _ in range(5)]
+    yield f"what policies of 200 teams add to a create (limit: {POLICY_SECONDS:g} s)", added, [POLICY_SECONDS], 1.0
 
 
 def _thousand() -> Iterator[Row]:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests import report_runs
+from tests.products.report import report_runs
 
 RUNS, STEPS, ROUNDS = 10, 10_000, 5
 SECONDS, BYTES, PAINT_SECONDS = 3.0, 5_000_000, 1.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from launcher.k8s.kueue.queues import ClusterQueue
-from launcher.k8s.kueue.scheduler.model import Job, PodSetRequest, Scenario
-from launcher.k8s.kueue.scheduler.simulation import simulate
+from launcher.products.planner.scheduler.model import Job, PodSetRequest, Scenario
+from launcher.products.planner.scheduler.simulation import simulate
 
 CHIPS = "google.com/tpu"
 QUEUES, COHORTS, QUOTA = 20, 4, 64

@@ -16,6 +16,9 @@ from tests import compiled_programs, coverage_by_package, prerequisites, tiers
 from tests.tools import tool
 from tests.trainer.runs import TrainingHarness
 
+# Tests of the products use these fixtures, too. A fixture that two conftest.py import would start two control planes.
+pytest_plugins = ["tests.cluster.fixtures"]
+
 # The user who runs the tests may have a kubeconfig. The tests must not create runs in that cluster.
 if os.environ.get("SLIPWAY_TEST_CLUSTER") != "1":
     os.environ["KUBECONFIG"] = os.devnull

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher import plugins
 from tests.tools import tool
 
 CHECKOUT = Path(__file__).parents[1]
@@ -96,7 +97,9 @@ def test_the_metadata(installed: Path) -> None:
     # pip and uv print this range if the Python is another one.
     assert set(metadata["Requires-Python"].split(",")) == {">=3.12", "<3.13"}
     assert metadata.get_all("Provides-Extra") == sorted(project["optional-dependencies"])
-    assert [entry.name for entry in found.entry_points] == ["launcher"]
+    assert [entry.name for entry in found.entry_points.select(group="console_scripts")] == ["launcher"]
+    products = {path.parent.name for path in (CHECKOUT / "launcher/products").glob("*/product.py")}
+    assert {entry.name for entry in found.entry_points.select(group=plugins.GROUP)} == products
     assert (site(installed) / "launcher/py.typed").is_file()
     # The light install: none of the trainer's packages.
     assert not {"ray", "jax", "maxtext", "numpy"} & {path.name for path in site(installed).iterdir()}
@@ -127,7 +130,7 @@ def test_a_local_run_is_planned_without_the_trainer(installed: Path, tmp_path: P
 
 
 def test_every_verb_loads_without_the_extras(installed: Path, tmp_path: Path) -> None:
-    code = "from launcher.cli.main import VERBS, cli; [cli.get_command(None, verb) for verb in VERBS]"
+    code = "from launcher.cli.main import cli; [cli.get_command(None, verb) for verb in cli.list_commands(None)]"
     subprocess.run([installed / "bin/python", "-c", code], cwd=tmp_path, check=True)
     done = launcher(installed, tmp_path, "report", "demo")
     assert done.returncode == 1

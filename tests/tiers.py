@@ -49,7 +49,7 @@ TIERS = (
     Tier(
         "compiler",
         "the TPU compiler, in the child of a forecast",
-        r"tests/(trainer/test_aot\w*\.py|cli/test_forecast\.py::test_a_real_forecast|unit/test_presets_tuned)",
+        r"tests/(trainer/test_aot\w*\.py|products/planner/(cli/test_forecast\.py::test_a_real_forecast|test_presets_tuned))",
     ),
     Tier(
         "harness",
@@ -57,7 +57,7 @@ TIERS = (
         r"tests/(tools/|prose/|workflows/test_machine|unit/test_(e2e_|tiers|compiled_programs))",
     ),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
-    Tier("cli", "the launcher as a user types it", r"tests/cli/", quick=True),
+    Tier("cli", "the launcher as a user types it", r"tests/(products/\w+/)?cli/", quick=True),
     # These tests also train, so they start after the containers.
     Tier(
         "pages",
@@ -68,7 +68,7 @@ TIERS = (
     Tier(
         "cluster",
         "the launcher in front of a real control plane",
-        r"tests/(cluster/|charts/test_queues_live\.py)",
+        r"tests/((products/\w+/)?cluster/|charts/test_queues_live\.py)",
         group="cluster",
     ),
     Tier("charts", "the charts, rendered by Helm and checked against the CRDs", r"tests/charts/", quick=True),
@@ -83,16 +83,16 @@ SMOKE = frozenset(
         "tests/trainer/test_training.py::test_a_trained_model_generates_text",
         "tests/trainer/test_without_ray.py::test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint",
         "tests/trainer/test_without_ray.py::test_a_checkpoint_is_listed_exported_and_imported",
-        "tests/cli/test_forecast.py::test_a_real_forecast",
+        "tests/products/planner/cli/test_forecast.py::test_a_real_forecast",
         "tests/cluster/test_submit.py::test_a_submit_makes_one_object_with_all_that_it_needs",
         "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",
         "tests/cluster/test_rights.py::test_a_member_does_all_that_a_run_needs",
         "tests/cluster/test_explain.py::test_text_has_a_headline_evidence_and_suggestions",
         "tests/cluster/test_run_policy_attacks.py::test_a_member_cannot_create[S1 RayJob]",
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_resume[running]",
-        "tests/cluster/test_inference.py::test_a_job_in_the_storage_generates_the_text",
+        "tests/products/models/cluster/test_inference.py::test_a_job_in_the_storage_generates_the_text",
         "tests/cluster/test_install.py::test_queues_that_work_and_queues_that_do_not",
-        "tests/cluster/test_simulate.py::test_when_a_run_starts_and_what_it_waits_for",
+        "tests/products/planner/cluster/test_simulate.py::test_when_a_run_starts_and_what_it_waits_for",
         "tests/docs/test_local_pages.py::test_the_first_screen_shows_the_two_commands",
         "tests/docs/test_local_pages.py::test_make_test_is_this_very_suite",
     }
@@ -104,6 +104,8 @@ SLOW = frozenset(
         "tests/charts/test_bad_values.py::test_any_value_at_any_key_renders_a_valid_object_or_both_reject_it",
         "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_renders_one_valid_object_with_its_run_config",
         "tests/charts/test_pod_security.py",
+        # helm lint for each row of the rules; another test renders them.
+        "tests/charts/test_queues_rules.py::test_lint_renders_all_manifests_of_invalid_values",
         "tests/charts/test_scan.py",
         # Reads 20 MB of YAML, if the original files are here.
         "tests/charts/test_upstream.py::test_the_tables_agree_with_the_original_files",
@@ -117,19 +119,25 @@ SLOW = frozenset(
         "tests/cli/test_completion.py::test_in_fish",
         "tests/cli/test_private_runs.py::test_a_folder_of_other_files_or_of_another_user_is_left_alone",
         "tests/cli/test_private_runs.py::test_another_user_reads_nothing_of_a_run",
-        "tests/gcloud/test_recorded.py::test_the_mistakes_of_the_tutorial",
-        "tests/gcloud/test_recorded.py::test_the_real_gcloud_sends_what_is_recorded",
+        "tests/products/gke/gcloud/test_recorded.py::test_the_mistakes_of_the_tutorial",
+        "tests/products/gke/gcloud/test_recorded.py::test_the_real_gcloud_sends_what_is_recorded",
         "tests/unit/test_dashboard.py::test_another_user_of_this_machine_is_refused_even_with_the_token",
         "tests/unit/test_dashboard.py::test_another_user_who_closes_the_socket_is_refused_even_with_the_token",
         "tests/unit/test_stop_signal.py::test_a_containers_first_process_ends_while_it_starts",
-        "tests/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
+        "tests/products/report/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
         "tests/cli/test_sweep.py::test_a_terminal_shows_a_table_of_the_runs",
         "tests/cli/test_sweep.py::test_killed_supervisors_do_not_delay_the_other_runs",
         "tests/fuzz/test_fuzz.py::test_random_cases",
-        "tests/gke/test_terraform_scan.py",
+        "tests/products/gke/test_terraform_scan.py",
         "tests/trainer/test_weights_tables.py::test_the_exported_tokenizer_returns_the_ids_of_the_training",
+        "tests/trainer/test_step_check.py::test_maxtext_refuses_combinations_of_keys_with_the_key",
         "tests/trainer/test_evaluate.py::test_a_task_that_cannot_work[unknown]",  # reads all tasks of lm-eval
-        "tests/unit/test_client_releases.py",
+        # Starts kubectl and both Helms for each row; the launcher is compared with the same table in make test.
+        "tests/unit/test_address_book.py::test_kubectl",
+        "tests/unit/test_address_book.py::test_files_of_kubectl",
+        "tests/unit/test_address_book.py::test_helm",
+        # test_the_core_works_without_products imports the core in a copy without products.
+        "tests/plugins/test_plugins.py::test_the_tests_of_the_core_pass_without_products",
         # MaxText itself, for each preset and model; they change when MaxText does.
         "tests/unit/test_model_table.py",
         "tests/unit/test_presets_models.py::test_maxtext_accepts_every_model_with_a_slice",
@@ -152,18 +160,19 @@ LONG = frozenset(
         "tests/trainer/test_weights_killed.py",
         # A JobSet's pods, as root. test_ray_containers.py runs those of a RayJob in the same image.
         "tests/image/test_jobset_containers.py",
+        # Minutes of commands. test_served_models.py tests the states of a model.
+        "tests/cluster/test_e2e_suite.py::test_a_model_is_served_with_the_fakes",
         # test_from_an_empty_project_to_nothing has the same steps in one order.
-        "tests/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
-        "tests/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
+        "tests/products/gke/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
+        "tests/products/gke/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
         # test_clean_removes_what_a_killed_suite_left kills it at one moment.
         "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
         "tests/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
-        # The scanners and formats of others, and other releases of clients.
+        # The scanners and formats of others.
         "tests/charts/test_scan.py",
-        "tests/gke/test_terraform_scan.py",
-        "tests/unit/test_client_releases.py",
+        "tests/products/gke/test_terraform_scan.py",
         "tests/trainer/test_weights_tables.py::test_the_exported_tokenizer_returns_the_ids_of_the_training",
     }
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainer import distributed, driver_supervisor, loop, ray_driver, resume, stop_signal, storage_errors, user_command
 from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
-from trainer.failures import EXIT_MESSAGE, describe, report
+from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
 
 _STOPPED = 3
@@ -26,6 +26,7 @@ def main() -> int:
     source.add_argument("--config", type=Path, help="the run config, JSON")
     source.add_argument("--job-config", metavar="KEY", help="the run config is in the Ray job's metadata, under KEY")
     parser.add_argument("--check", action="store_true", help="check config and data, print a summary, do not train")
+    parser.add_argument("--check-step", action="store_true", help="with --check, also trace the train step")
     parser.add_argument("--no-ray", action="store_true", help="this process is one host of the run (as in a JobSet)")
     arguments = parser.parse_args()
     # In an existing Ray cluster nothing else restarts a driver.
@@ -46,6 +47,13 @@ def main() -> int:
             stop_signal.exit_on_sigterm_until_training(_STOPPED)
         summary = check(config)
         if arguments.check:
+            if arguments.check_step:
+                from trainer import step_check
+
+                for refusal in (refused := step_check.refusals(config)):
+                    report(None, refusal)
+                if refused:
+                    return 2
             print(json.dumps(summary))  # noqa: T201 - data for the caller
             return 0
         return _train(config, summary, ray=not arguments.no_ray)
@@ -110,8 +118,14 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         report(config, str(error))
         return TRY_AGAIN
     except Exception as error:
+        named = storage_errors.named(error, config) or error
+        if isinstance(named, ConfigError):
+            raise named from error
         traceback.print_exc()
-        report(config, describe(storage_errors.named(error, config) or error))
+        sentence = describe(named)
+        if loop.is_first(config) and is_repeated(config, {0: named}):
+            raise ConfigError(give_up(config, sentence)) from error
+        report(config, sentence)
         return 1
     return 0
 

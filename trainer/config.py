@@ -252,6 +252,8 @@ def check(config: RunConfig) -> dict[str, Any]:
             f"train.dataset_type: {derived['dataset_type']} needs the Python package {missing[0]}, which is not "
             "installed here; install it, or use data.files."
         )
+    if config.corpus is None:
+        _check_dataset(str(derived.get("dataset_type")), config.train)
     if config.corpus is None and derived.get("dataset_type") == "hf" and derived["tokenizer_type"] != "huggingface":
         raise ConfigError(
             f"data.tokenizer.kind is {derived['tokenizer_type']}; for train.dataset_type: hf, MaxText requires "
@@ -272,6 +274,27 @@ def check(config: RunConfig) -> dict[str, Any]:
 
 # The packages that MaxText imports for its own dataset types.
 _OF_DATASETS = {"hf": ("datasets",), "tfds": ("tensorflow_datasets", "tensorflow")}
+# The keys of a dataset type, one of which names the text, and one the text of the evaluations.
+_TEXT_OF_DATASETS = {
+    "hf": (("hf_path",), ("hf_eval_split", "hf_eval_files")),
+    "grain": (
+        ("grain_train_files", "grain_train_mixture_config_path", "hf_path", "dataset_path"),
+        ("grain_eval_files", "hf_path", "dataset_path"),
+    ),
+}
+
+
+def _check_dataset(kind: str, train: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a dataset type of MaxText lacks the key that names its text."""
+    text, evaluated = _TEXT_OF_DATASETS.get(kind, ((), ()))
+    if text and not any(train.get(key) for key in text):
+        raise ConfigError(f"train.dataset_type: {kind} has no text; set train.{text[0]}, or use data.files.")
+    every = train.get("eval_interval")
+    if evaluated and isinstance(every, int) and every > 0 and not any(train.get(key) for key in evaluated):
+        raise ConfigError(
+            f"train.eval_interval is {every}, but train.dataset_type: {kind} has no text for evaluations; set "
+            f"train.{evaluated[0]}, or train.eval_interval: -1."
+        )
 
 
 def _installed(package: str) -> bool:
@@ -295,6 +318,11 @@ def _check_weights(config: RunConfig) -> None:
             if config.tree.get("from"):
                 if Path(path).parent.name == _LAST:  # _weights has found the step
                     continue
+                if (Path(path).parent / "config.json").is_file():
+                    raise ConfigError(
+                        f"from: {config.tree['from']} is a model in Hugging Face format; convert it with launcher "
+                        f"import {config.tree['from']} --to WEIGHTS, and set from to that folder."
+                    )
                 raise ConfigError(f"from: {config.tree['from']}: {path} does not exist.{_steps_beside(Path(path))}")
             raise ConfigError(
                 f"train.{key}: {path} does not exist; set the items folder of a checkpoint "

@@ -258,6 +258,11 @@ def _expand(entries: Sequence[str], left: Counter[str], *, key: str) -> list[str
 def _is_dir(path: Path, key: str) -> bool:
     try:
         if not path.exists():
+            if any(part.startswith("hf:") for part in path.parts):
+                raise ConfigError(
+                    f"{key}: a data set of Hugging Face is not a file; download it (hf download ORG/NAME --repo-type "
+                    "dataset --local-dir FOLDER) and set the folder, or set train.dataset_type: hf and train.hf_path."
+                )
             raise ConfigError(
                 f"{key}: {path} does not exist; check the path (a relative path starts at the folder where you submit)."
             )
@@ -384,15 +389,16 @@ def _one_per_host(files: Sequence[str], hosts: int, field: str, key: str) -> lis
 def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tuple[list[Unit], list[Unit]]:
     """Hold out every n-th unit, at least one per host, so that the held-out part is spread over the whole corpus.
 
-    A corpus that has too few units for that is cut into smaller ones. The units of any other corpus must stay the same
-    in all versions: a run that resumes has its position in the list of units.
+    A corpus that has too few units for that is cut into smaller ones. If the lines of JSON are so long that a host
+    would get no line, only the units in which a line starts count. The units of any other corpus must stay the same in
+    all versions: a run that resumes has its position in the list of units.
     """
     if fraction <= 0:
         return _one_per_host(files, hosts, field, "data.files"), []
     units = _cut(files)
     stride = max(2, min(round(1 / fraction), len(units)))
     held_out, train = units[stride - 1 :: stride], [u for at, u in enumerate(units) if at % stride != stride - 1]
-    if min(len(held_out), len(train)) >= hosts:
+    if all(_each_host_has_text(part, hosts, field) for part in (held_out, train)):
         return train, held_out
     wanted = max(2, round(1 / fraction))
     units = _cut_finely(files, hosts * wanted, field)
@@ -408,6 +414,15 @@ def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tup
         )
     stride = min(wanted, len(units) // hosts)
     return [u for at, u in enumerate(units) if at % stride != stride - 1], units[stride - 1 :: stride]
+
+
+def _each_host_has_text(units: Sequence[Unit], hosts: int, field: str) -> bool:
+    """Return whether each host gets a unit with text. Reads only .jsonl files, whose long lines leave units empty."""
+
+    def has_text(unit: Unit) -> bool:
+        return _ending(unit.path) != ".jsonl" or any(text.strip() for text in documents(unit, field))
+
+    return all(any(map(has_text, units[host::hosts])) for host in range(hosts))
 
 
 def _pieces(count: int) -> str:
@@ -473,11 +488,21 @@ def _field_of(line: str, at: int, path: str, field: str) -> str | None:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
+        if "\0" in line:  # UTF-16 of ASCII is valid UTF-8
+            raise ConfigError(
+                f"{path}: line {_line_number(path, at)} contains NUL bytes; convert the file to UTF-8."
+            ) from error
         raise ConfigError(f"{path}: line {_line_number(path, at)} is not valid JSON ({error.msg}).") from error
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep lists
-        raise ConfigError(f"{path}: line {_line_number(path, at)} cannot be read ({error}).") from error
-    if not isinstance(row, dict) or field not in row:
-        have = ", ".join(sorted(row)[:20]) if isinstance(row, dict) else "no fields"
+    except (ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        what = "lists or objects that are nested too deeply" if deep else "a number of thousands of digits"
+        raise ConfigError(f"{path}: line {_line_number(path, at)} contains {what}; remove the line.") from error
+    if not isinstance(row, dict):
+        raise ConfigError(
+            f'{path}: line {_line_number(path, at)} is not a JSON object; write each line as {{"{field}": "..."}}.'
+        )
+    if field not in row:
+        have = ", ".join(sorted(row)[:20])
         raise ConfigError(
             f'{path}: line {_line_number(path, at)} has no field "{field}" (it has {have}); set data.field.'
         )

@@ -31,5 +31,9 @@ class StorageError(Exception):
     """The run's storage is full, missing, or denies access (trainer/storage_errors.py). A restart may fix it."""
 
 
+class StorageFullError(StorageError, ConfigError):
+    """The run's storage is full. A restart would lose steps and fail again, so it ends as for ConfigError."""
+
+
 class DownloadError(Exception):
     """A model could not be downloaded, although it may exist. A restart may fix it."""

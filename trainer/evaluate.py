@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     folder = arguments.tasks_folder.expanduser().absolute() if arguments.tasks_folder is not None else None
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"There is no folder {folder} (--tasks-folder).")
+    if arguments.only_names:
+        _tasks(names, folder)
+        return
     run = run_folder(arguments) if arguments.config is not None else None
     model = load(model_folder(arguments))
     step = int(model.folder.name) if run is not None else None
@@ -71,21 +75,11 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
     os.environ["DISABLE_MULTIPROC"] = "1"
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
 
     from trainer.inference.harness import Harness
 
+    manager = _tasks(names, folder)
     with _working_in(folder):
-        manager = None
-        if folder is not None:
-            manager = TaskManager(include_path=str(folder), include_defaults=False)
-        if manager is None or not set(names) <= set(manager.all_tasks):
-            # Reading the list of lm-eval's own tasks takes ten seconds.
-            manager = TaskManager(include_path=str(folder) if folder is not None else None)
-        unknown = [name for name in names if name not in manager.all_tasks]
-        if unknown:
-            local = f", neither in {folder} nor among lm-eval's own" if folder is not None else " of lm-eval"
-            raise ConfigError(f'There is no task "{unknown[0]}"{local}.')
         begin = time.monotonic()
         try:
             found = simple_evaluate(
@@ -109,6 +103,26 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
     assert found is not None  # noqa: S101 - for the type checker; only other processes of a distributed run get None
     seconds = time.monotonic() - begin
     return [_result(name, found, limit, seconds) for name in found["results"]]
+
+
+def _tasks(names: Sequence[str], folder: Path | None) -> Any:
+    """Return lm-eval's TaskManager, which has the tasks. Raises ConfigError if a task does not exist."""
+    from lm_eval.tasks import TaskManager
+
+    with _working_in(folder):
+        manager = None
+        if folder is not None:
+            manager = TaskManager(include_path=str(folder), include_defaults=False)
+        if manager is None or not set(names) <= set(manager.all_tasks):
+            # Reading the list of lm-eval's own tasks takes ten seconds.
+            manager = TaskManager(include_path=str(folder) if folder is not None else None)
+    known = manager.all_tasks
+    for name in names:
+        if name not in known:
+            local = f", neither in {folder} nor among lm-eval's own" if folder is not None else " of lm-eval"
+            near = " or ".join(get_close_matches(name, known, n=3))
+            raise ConfigError(f'There is no task "{name}"{local}.' + (f" Did you mean {near}?" if near else ""))
+    return manager
 
 
 def _result(name: str, found: Mapping[str, Any], limit: int | None, seconds: float) -> dict[str, Any]:
@@ -185,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     add_source(parser)
     parser.add_argument("--tasks", action="append", required=True, metavar="TASK,...", help="tasks or groups of tasks")
     parser.add_argument("--tasks-folder", type=Path, metavar="DIR", help="a folder with tasks of your own")
+    parser.add_argument("--only-names", action="store_true", help="only check that the tasks exist")
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate only the first N samples of each task")
     return parser
 

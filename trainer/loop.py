@@ -14,6 +14,7 @@ import gc
 import logging
 import math
 import os
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +82,7 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
     if completed(config):  # a restart after the last step: MaxText would report an error
         return Outcome(int(config.train["steps"]))
     storage_errors.remember(config)
-    log = RunLog(config, first=_is_first(config))
+    log = RunLog(config, first=is_first(config))
     with _without_garbage_collection():
         return _train(config, watch, log)
 
@@ -148,8 +149,9 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     if hooks.preempted:
+        who = "A host" if config.hosts > 1 else "The run"
         raise PreemptedError(
-            f"A host received a stop signal: training stopped after {hooks.steps_done} steps.", hooks.steps_done
+            f"{who} received a stop signal: training stopped after {hooks.steps_done} steps.", hooks.steps_done
         )
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
 
@@ -169,13 +171,16 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def _is_first(config: RunConfig) -> bool:
-    """Return whether this is the process of the first host. Does not start JAX's backends, which MaxText configures."""
+def is_first(config: RunConfig) -> bool:
+    """Return whether this is known to be the process of the first host: not before jax.distributed is set up.
+
+    Does not start JAX's backends, which MaxText configures.
+    """
     if config.hosts == 1:
         return True
-    from jax._src import distributed  # imported already, because jax.distributed is set up
-
-    return bool(distributed.global_state.process_id == 0)
+    distributed = sys.modules.get("jax._src.distributed")
+    state = getattr(distributed, "global_state", None)
+    return state is not None and state.client is not None and state.process_id == 0
 
 
 _NOISE = (

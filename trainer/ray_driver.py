@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from trainer import deferred_imports, loop, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
-from trainer.failures import describe, report, what_failed, what_follows
+from trainer.failures import describe, give_up, is_repeated, report, what_failed, what_follows
 from trainer.metrics import TRY_AGAIN, write_event
 from trainer.run_log import announce
 from trainer.stop_signal import StopSignal
@@ -336,6 +336,7 @@ def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
 
     `restarts` is the number of restarts that were left when this run of Ray Train began.
     """
+    import ray
     from ray.train import UserCallback
 
     path, tree = config.path, dict(config.tree)  # the config itself may hold a long list of text
@@ -352,6 +353,10 @@ def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
                 self.failures += 1
                 _ControlChannel("", key=key).count(self.failures, message)
+                if is_repeated(config, worker_exceptions):
+                    _ControlChannel("", key=key).refuse(give_up(config, f"Workers failed ({message})"))
+                    ray.get_runtime_context().current_actor.abort.remote()
+                    return
                 message += f"; {what_follows(config, restarts, self.failures)}"
             if message not in self.reported:
                 self.reported.add(message)

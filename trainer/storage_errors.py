@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer.config import RunConfig
-from trainer.errors import StorageError
+from trainer.errors import StorageError, StorageFullError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS}
@@ -29,7 +29,7 @@ def named(error: BaseException, config: RunConfig) -> StorageError | None:
             return each
         number = _number(each)
         if number is not None and _is_ours(each, number, config):
-            return StorageError(_sentence(number, config))
+            return (StorageFullError if number in _FULL else StorageError)(_sentence(number, config))
     lost = isinstance(error, OSError) or any("NOT_FOUND" in str(each) for each in _chain(error))
     if _moved(config) or (lost and not config.folder.is_dir()):
         return StorageError(

@@ -44,17 +44,20 @@ def _sentencepiece(path: str) -> int:
 def _tiktoken(path: str) -> int:
     """Return the largest rank of the file, plus MaxText's special tokens, plus 1."""
     last = -1
+    message = (
+        f"data.tokenizer.path: {path} is not a tiktoken file, which has a token in base64 and its rank in each line; "
+        "set the path of one, or set data.tokenizer.kind."
+    )
     try:
         for line in Path(path).read_bytes().splitlines():
             if line:
                 token, rank = line.split()
                 base64.b64decode(token, validate=True)
                 last = max(last, int(rank))
-    except (ValueError, binascii.Error) as error:
-        raise ConfigError(
-            f"data.tokenizer.path: {path} is not a tiktoken file, which has a token in base64 and its rank in each "
-            "line; set the path of one, or set data.tokenizer.kind."
-        ) from error
+    except (OSError, ValueError, binascii.Error) as error:
+        raise ConfigError(message) from error
+    if last < 0:
+        raise ConfigError(message)
     return last + 1 + _TIKTOKEN_SPECIAL
 
 
@@ -89,7 +92,12 @@ def _huggingface(path: str) -> int:
 
 
 def _cannot_load(path: str, error: Exception) -> ConfigError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
+    if Path(path).is_dir():
+        return ConfigError(
+            f"data.tokenizer.path: the tokenizer in the folder {path} cannot be loaded ({reason.rstrip(':')}); set a "
+            "folder with a valid tokenizer.json, or with the files of a tokenizer of transformers."
+        )
     return ConfigError(
         f"data.tokenizer.path: the tokenizer {path} cannot be loaded ({reason}); check the path, or set HF_TOKEN if it "
         "is private."

@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import struct
+from pathlib import Path
 
 # PIDFD_GET_INFO, PIDFD_INFO_EXIT and the offset of exit_code in struct pidfd_info: include/uapi/linux/pidfd.h
 _SIZE, _EXIT_CODE = 64, 60
@@ -18,6 +19,7 @@ _GET_INFO = 3 << 30 | _SIZE << 16 | 0xFF << 8 | 11
 _EXIT = 1 << 3
 
 _watched: dict[int, int] = {}
+_oom_kills: dict[int, int] = {}
 
 
 def watch(rank: int, pid: int) -> None:
@@ -27,6 +29,7 @@ def watch(rank: int, pid: int) -> None:
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             _watched[rank] = os.pidfd_open(pid)
+    _oom_kills[rank] = _count_oom_kills()
 
 
 def ended() -> dict[int, int]:
@@ -41,9 +44,29 @@ def in_words(status: int | None) -> str:
     if not os.WIFSIGNALED(status):
         return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
     number = os.WTERMSIG(status)
+    if ran_out_of_memory(status):
+        return "was killed by signal 9 (SIGKILL) because the machine, or the container, has too little memory"
     with contextlib.suppress(ValueError):
         return f"was killed by signal {number} ({signal.Signals(number).name})"
     return f"was killed by signal {number}"
+
+
+def ran_out_of_memory(status: int) -> bool:
+    """Return whether the kernel has probably killed this process because memory was short.
+
+    It has, if it killed any process of this machine for this reason since the workers started.
+    """
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    return killed and bool(_oom_kills) and _count_oom_kills() > min(_oom_kills.values())
+
+
+def _count_oom_kills() -> int:
+    """Return how many processes the kernel has killed because memory was short, since the machine started."""
+    with contextlib.suppress(OSError, ValueError), Path("/proc/vmstat").open(encoding="ascii") as counters:
+        for line in counters:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 def _wait_status(rank: int) -> int | None:

@@ -18,110 +18,81 @@ context of the kubeconfig.
 
 Every function raises launcher.errors.LauncherError if the caller can correct the cause: `message` is the sentence that
 the command prints, `hint` is what to do next, and `exit_code` is the exit code of the command. The errors of a cluster
-are in launcher.k8s.errors. Each function imports its dependencies when it is called, so importing this module is fast.
+are in launcher.k8s.errors. The module of a function is imported when the function is used first. `forecast`, `report`
+and others come from products (launcher/plugins.py).
 
 docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and plots the results.
 """
 
-from launcher.api._backend import backend_for
-from launcher.api.alternatives import Alternatives, choose_alternative
-from launcher.api.forecasts import forecast, refuse_misfits
-from launcher.api.gke import (
-    adopt_cluster,
-    cluster_changes,
-    cluster_removal,
-    cluster_script,
-    cluster_terraform,
-    create_cluster,
-    delete_cluster,
-    plan_cluster,
-)
-from launcher.api.images import build_image, image_commands, plan_image
-from launcher.api.inference import chat, evaluate, evaluations, generate, serve
-from launcher.api.insight import clusters, dashboard, doctor, explain, metrics, profile, report, tensorboard
-from launcher.api.plans import check, plan, render, values
-from launcher.api.releases import (
-    check_release,
-    diff_run,
-    install,
-    plan_release,
-    plan_removal,
-    render_release,
-    uninstall,
-)
-from launcher.api.runs import WaitTimeout, cancel, delete, logs, preview, shell, status, submit, wait
-from launcher.api.serving import IsServedModel, explain_model, model_logs, models, only_runs, plan_serving, run_or_model
-from launcher.api.simulations import (
-    advise_queues,
-    expected_start,
-    expected_start_of,
-    expected_starts,
-    record_trace,
-    simulate_cluster,
-    simulate_scenarios,
-    simulate_trace,
-    simulation_page,
-)
-from launcher.api.sweeps import (
-    cancel_sweep,
-    delete_sweep,
-    find_sweep,
-    plan_sweep,
-    preview_sweep,
-    submit_sweep,
-    sweep,
-    wait_sweep,
-)
-from launcher.api.values_files import default_files, init, presets
-from launcher.api.weights import checkpoints, export, import_weights, plan_export, plan_import
-from launcher.backends.lookup import NoSuchRun, backends, find, list_runs, resolve
-from launcher.backends.selection import RunFilter, select
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from launcher import plugins
+
+if TYPE_CHECKING:
+    from launcher.api._backend import backend_for
+    from launcher.api.alternatives import Alternatives, choose_alternative
+    from launcher.api.dashboards import dashboard
+    from launcher.api.insight import doctor, explain, explain_model, queues
+    from launcher.api.measurements import metrics, profile
+    from launcher.api.named_runs import run_names
+    from launcher.api.plans import check, plan, refuse_misfits, render, values
+    from launcher.api.ray_clusters import clusters
+    from launcher.api.releases import (
+        check_release,
+        diff_run,
+        install,
+        plan_release,
+        plan_removal,
+        render_release,
+        uninstall,
+    )
+    from launcher.api.run_logs import logs, model_logs
+    from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
+    from launcher.api.serving import IsServedModel, models, only_runs, run_or_model
+    from launcher.api.sessions import shell
+    from launcher.api.sweeps import (
+        cancel_sweep,
+        delete_sweep,
+        find_sweep,
+        plan_sweep,
+        preview_sweep,
+        submit_sweep,
+        sweep,
+        wait_sweep,
+    )
+    from launcher.api.values_files import default_files, init, presets
+    from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, list_runs, resolve
+    from launcher.backends.selection import RunFilter, select
 
 __all__ = [
     "Alternatives",
     "IsServedModel",
+    "IsSweep",
     "NoSuchRun",
     "RunFilter",
     "WaitTimeout",
-    "adopt_cluster",
-    "advise_queues",
     "backend_for",
     "backends",
-    "build_image",
     "cancel",
     "cancel_sweep",
-    "chat",
     "check",
     "check_release",
-    "checkpoints",
     "choose_alternative",
-    "cluster_changes",
-    "cluster_removal",
-    "cluster_script",
-    "cluster_terraform",
     "clusters",
-    "create_cluster",
     "dashboard",
     "default_files",
     "delete",
-    "delete_cluster",
     "delete_sweep",
     "diff_run",
     "doctor",
-    "evaluate",
-    "evaluations",
-    "expected_start",
-    "expected_start_of",
-    "expected_starts",
     "explain",
     "explain_model",
-    "export",
     "find",
+    "find_best",
     "find_sweep",
-    "forecast",
-    "generate",
-    "image_commands",
-    "import_weights",
     "init",
     "install",
     "list_runs",
@@ -131,43 +102,63 @@ __all__ = [
     "models",
     "only_runs",
     "plan",
-    "plan_cluster",
-    "plan_export",
-    "plan_image",
-    "plan_import",
     "plan_release",
     "plan_removal",
-    "plan_serving",
     "plan_sweep",
     "presets",
     "preview",
     "preview_sweep",
     "profile",
-    "record_trace",
+    "queues",
     "refuse_misfits",
     "render",
     "render_release",
-    "report",
     "resolve",
+    "run_names",
     "run_or_model",
     "select",
-    "serve",
     "shell",
-    "simulate_cluster",
-    "simulate_scenarios",
-    "simulate_trace",
-    "simulation_page",
     "status",
     "submit",
     "submit_sweep",
     "sweep",
-    "tensorboard",
     "uninstall",
     "values",
     "wait",
     "wait_sweep",
 ]
 
+_MODULES = {
+    "launcher.api._backend": "backend_for",
+    "launcher.api.alternatives": "Alternatives choose_alternative",
+    "launcher.api.dashboards": "dashboard",
+    "launcher.api.insight": "doctor explain explain_model queues",
+    "launcher.api.measurements": "metrics profile",
+    "launcher.api.plans": "check plan refuse_misfits render values",
+    "launcher.api.ray_clusters": "clusters",
+    "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
+    "launcher.api.named_runs": "run_names",
+    "launcher.api.run_logs": "logs model_logs",
+    "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
+    "launcher.api.serving": "IsServedModel models only_runs run_or_model",
+    "launcher.api.sessions": "shell",
+    "launcher.api.sweeps": (
+        "cancel_sweep delete_sweep find_sweep plan_sweep preview_sweep submit_sweep sweep wait_sweep"
+    ),
+    "launcher.api.values_files": "default_files init presets",
+    "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best list_runs resolve",
+    "launcher.backends.selection": "RunFilter select",
+}
+HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+"""The module of each name. Products add names of their own."""
+
+
+def __getattr__(name: str) -> Any:
+    home = HOMES.get(name) or (None if name.startswith("_") else plugins.api_module(name))
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*HOMES, *(name for product in plugins.products() for name in product.api)})

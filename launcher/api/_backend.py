@@ -1,26 +1,48 @@
-"""The backend of a plan: with the checks that need the cluster (launcher.diagnose.preflight)."""
+"""The submitter of a plan: with the checks that need the cluster (launcher.diagnose.preflight)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from launcher.backends import lookup
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.k8s.kubeconfig import NoCluster
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
-    from launcher.backends.base import Backend
-    from launcher.backends.kubernetes.snapshot import Snapshot
-    from launcher.config.checks.problems import Problem
+    from launcher.backends.base import Submitter
     from launcher.config.plan import LaunchPlan
 
 
-def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Backend:
+def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Submitter:
     """Return the backend for a run of the plan's kind. Raises LauncherError if `target` and the plan conflict."""
-    return lookup.backend_for(plan, target, _preflight)
+    if plan.kind is RunKind.LOCAL:
+        if not target.includes_local:
+            raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
+        from launcher.backends.local.submitter import LocalSubmitter
 
+        return LocalSubmitter()
+    if target.local:
+        raise LauncherError(
+            f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
+        )
+    team = plan.config["team"]
+    named = team["namespace"] or team["name"]
+    if named and target.namespace not in (None, named):
+        raise LauncherError(
+            f"The values set the namespace {named} (team), but --namespace is {target.namespace}.",
+            "Leave out --namespace, or change team.namespace.",
+        )
+    try:
+        cluster = replace(target, namespace=named or target.namespace).cluster()
+    except NoCluster as error:
+        raise NoCluster(error.message, f"{error.hint} To run on this machine: --set run.kind=local.") from error
+    if plan.kind is RunKind.RAY_CLUSTER:
+        from launcher.backends.ray_cluster.submitter import RayClusterSubmitter
 
-def _preflight(plan: LaunchPlan, obj: Mapping[str, Any], snapshot: Snapshot) -> Sequence[Problem]:
-    from launcher.diagnose import preflight  # slow to import, and not needed by local runs
+        return RayClusterSubmitter(cluster)
+    from launcher.backends.kubernetes.submitter import KubernetesSubmitter
+    from launcher.diagnose import preflight
 
-    return preflight.problems(plan, obj, snapshot)
+    return KubernetesSubmitter(cluster, preflight.problems)

@@ -27,5 +27,5 @@ def load(files: Files, sets: Sets) -> Values:
     root = values_files.load(files).root
     for number, (key, value) in enumerate(sets.items(), start=1):
         axis = assignment.read_sweep(f"{key}=null", Origin(SET, number))
-        root = assignment.put(root, axis, value)
+        root = assignment.put(root, axis, assignment.of_python(value))
     return Values(root)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from launcher import formatting
+from launcher import formatting, plugins
 from launcher.backends.base import State, Submission
 
 if TYPE_CHECKING:
-    from launcher.backends.base import Backend, RunStatus
-    from launcher.backends.kubernetes.backend import KubernetesBackend
+    from launcher.backends.base import RunStatus, Submitter
+    from launcher.backends.kubernetes.submitter import KubernetesSubmitter
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
 
@@ -29,7 +29,7 @@ def alternatives(plan: LaunchPlan) -> list[LaunchPlan]:
     return sorted([plan, *plan.others], key=_number)
 
 
-def choose_alternative(plan: LaunchPlan, backend: Backend) -> tuple[LaunchPlan, list[str]]:
+def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan, list[str]]:
     """Return the alternative to submit, and sentences about those that are dropped and about the choice.
 
     The first whose quota is free now is chosen, or else the first. A run that exists keeps its alternative. An
@@ -77,7 +77,7 @@ def in_alternatives(found: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> li
 class Alternatives:
     """The alternatives of a submitted run. `plan` is the one that is submitted."""
 
-    def __init__(self, plan: LaunchPlan, backend: Backend) -> None:
+    def __init__(self, plan: LaunchPlan, backend: Submitter) -> None:
         self.plan = plan
         self._backend = backend
         self._again = 0.0  # when to look again, on the monotonic clock
@@ -136,17 +136,16 @@ def _after(plan: LaunchPlan) -> float:
     return plan.alternative.after if plan.alternative else 0
 
 
-def _errors(plan: LaunchPlan, backend: Backend) -> Iterator[Problem]:
+def _errors(plan: LaunchPlan, backend: Submitter) -> Iterator[Problem]:
     from launcher.config.checks.problems import ERROR
-    from launcher.forecast import known_forecast
 
-    misfit = known_forecast.problem(plan)
+    misfit = plugins.misfit(plan)
     if misfit is not None:
         yield misfit
     yield from (problem for problem in backend.problems(plan) if problem.severity == ERROR)
 
 
-def _has_room(plan: LaunchPlan, backend: Backend) -> bool:
+def _has_room(plan: LaunchPlan, backend: Submitter) -> bool:
     from launcher.backends.kubernetes.snapshot import Snapshot
     from launcher.diagnose import preflight
 
@@ -154,16 +153,16 @@ def _has_room(plan: LaunchPlan, backend: Backend) -> bool:
     return preflight.has_room(in_cluster.object_of(plan), Snapshot(in_cluster.cluster))
 
 
-def _in_cluster(plan: LaunchPlan, backend: Backend) -> KubernetesBackend:
+def _in_cluster(plan: LaunchPlan, backend: Submitter) -> KubernetesSubmitter:
     """Return the backend of the plan, which is a cluster's: a rule refuses slice.any for other kinds of runs."""
-    from launcher.backends.kubernetes.backend import KubernetesBackend
+    from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 
-    if not isinstance(backend, KubernetesBackend):
+    if not isinstance(backend, KubernetesSubmitter):
         raise TypeError(f"a run of the kind {plan.kind} has no alternatives")
     return backend
 
 
-def _waited(status: RunStatus, backend: Backend) -> float | None:
+def _waited(status: RunStatus, backend: Submitter) -> float | None:
     """Return the seconds that the run has waited for quota or for nodes; None if it waits for neither."""
     if status.state is State.QUEUED:
         since = [status.submitted or ""]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from launcher import plugins
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
 from launcher.api.alternatives import alternatives, in_alternatives
 from launcher.config.kinds import RunKind
-from launcher.config.values.tree import with_defaults
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 CHART = "run"
 
 
-def values(files: Files, sets: Sets = (), *, defaults: bool = False, chart: str = "run") -> Values:
-    """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's."""
+def values(
+    files: Files, sets: Sets = (), *, name: str | None = None, defaults: bool = False, chart: str = "run"
+) -> Values:
+    """Return the values files and `sets` merged as Helm does, not validated; with `defaults`, over the chart's.
+
+    `name` is the value of run.name, as for `plan`.
+    """
+    from launcher.config.plan import effective
     from launcher.config.values.files import chart_defaults
 
-    user = load(files, sets)
-    return with_defaults(user, chart_defaults(chart)) if defaults else user
+    user, whole = effective(load(files, sets), chart_defaults(chart), name)
+    return whole if defaults else user
 
 
 def plan(files: Files, sets: Sets = (), *, name: str | None = None, force: bool = False) -> LaunchPlan:
@@ -63,7 +69,6 @@ def check(
     from launcher.config.plan import check_launch, plan_launch
     from launcher.config.values.files import chart_defaults
     from launcher.config.values.reader import InvalidFile
-    from launcher.forecast import known_forecast
 
     try:
         user = load(files, sets)
@@ -75,7 +80,7 @@ def check(
     wanted = plan_launch(user, chart_defaults(CHART), name=name)
     of_each = []
     for each in alternatives(wanted):
-        misfit = known_forecast.problem(each)
+        misfit = plugins.misfit(each)
         of_one = [] if misfit is None else [misfit]
         if (live or each.kind is RunKind.LOCAL) and not has_errors([*found, *of_one]):
             of_one += backend_for(each, target).problems(each)
@@ -88,3 +93,17 @@ def render(plan: LaunchPlan) -> Rendering:
     from launcher.helm.render import render
 
     return render(plan)
+
+
+def refuse_misfits(*plans: LaunchPlan) -> None:
+    """Raise launcher.config.plan.CheckFailed if an earlier forecast found that a plan does not fit.
+
+    The error names the change that makes the plan fit, if one is known. Compiles nothing, and accepts a forced plan.
+    """
+    from launcher.config.plan import CheckFailed
+
+    found = [one for plan in plans if not plan.force and (one := plugins.misfit(plan)) is not None]
+    if found:
+        failed = CheckFailed(list(dict.fromkeys(found)))
+        failed.hint = "launcher forecast shows the details; --force submits it anyway."
+        raise failed

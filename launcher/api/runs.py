@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
 from launcher.api.alternatives import choose_alternative
-from launcher.api.forecasts import refuse_misfits
+from launcher.api.plans import refuse_misfits
 from launcher.backends.base import Preview
-from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import find
 from launcher.backends.switches import Followed, look_again
 from launcher.config.kinds import RunKind
@@ -22,7 +20,6 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.backends.base import Preview, RunStatus, Submission
     from launcher.config.plan import LaunchPlan
-    from launcher.k8s.exec import Session
 
 
 class WaitTimeout(LauncherError):
@@ -60,36 +57,6 @@ def status(name: str, *, target: Target = DEFAULT_TARGET) -> RunStatus:
     return find(name, target)[1]
 
 
-def logs(
-    name: str,
-    *,
-    follow: bool = False,
-    worker: int | None = None,
-    tail: int | None = None,
-    since: float | None = None,
-    target: Target = DEFAULT_TARGET,
-) -> Iterator[str]:
-    """Yield the run's output by line, without newlines; with `follow`, until the run ends.
-
-    `worker` selects the output of one host, counted from 0. `tail` is the number of existing lines to yield, counted
-    from the end, and `since` selects the lines of the last seconds. Raises LauncherError if there is no such host, or
-    if the log was deleted with its pods.
-    """
-    excerpt = Excerpt(tail, None if since is None else time.time() - since)
-    return find(name, target)[0].logs(name, follow=follow, worker=worker, excerpt=excerpt)
-
-
-def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Target = DEFAULT_TARGET) -> Session:
-    """Start a command in the pod of a host of the run, and return the session; without `command`, a shell.
-
-    A shell has a terminal and reads what `send` sends; a command has neither. Raises LauncherError for a run of this
-    machine, if the host has no running pod, or if RBAC denies it.
-    """
-    from launcher.backends.shell import start
-
-    return start(*find(name, target), worker, command, terminal=not command)
-
-
 def wait(name: str, *, timeout: float | None = None, target: Target = DEFAULT_TARGET) -> RunStatus:
     """Wait until the run ends, and return its status. Raises WaitTimeout after `timeout` seconds.
 
@@ -125,4 +92,5 @@ def delete(name: str, *, target: Target = DEFAULT_TARGET) -> None:
 
     Raises LauncherError if the run is active, or if it is a Helm release.
     """
-    find(name, target)[0].delete(name)
+    backend, run = find(name, target)
+    backend.delete(run.name)

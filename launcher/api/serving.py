@@ -1,22 +1,18 @@
-"""Read and explain served models."""
+"""Read served models."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import NoSuchRun, is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.serving.models import ServedModelStatus
-    from launcher.diagnose.explain import Explanation
-    from launcher.releases.install import ReleasePlan
 
 
 class IsServedModel(LauncherError):
@@ -61,36 +57,6 @@ def models(
     return found
 
 
-def plan_serving(
-    name: str,
-    files: Sequence[str],
-    sets: Sequence[str] = (),
-    *,
-    step: str | int | None = None,
-    model: str | None = None,
-    release: str | None = None,
-    target: Target = DEFAULT_TARGET,
-    recover: bool = False,
-    warn: Callable[[str], None] = lambda _: None,
-) -> ReleasePlan:
-    """Return what `install` of a served model would change in a cluster: charts/serve with these values. Changes
-    nothing.
-
-    `name` is a run of the cluster whose checkpoint `step` (a number, "best", or "last", the default) was exported,
-    hf:ORG/NAME, or a folder of the storage in the values. `model` is its name in requests, and `release` the name of
-    the release (default: that of the run or of the folder). Calls `warn` with a sentence if it is not known whether the
-    export exists. Raises LauncherError if it is known not to.
-    """
-    from launcher.inference import on_cluster
-    from launcher.releases import install as releases
-
-    found = on_cluster.select(name, None if step is None else str(step), files, sets, target)
-    for sentence in found.warnings:
-        warn(sentence)
-    chosen = [*sets, *found.sets, *([f"serve.name={model}"] if model else [])]
-    return releases.plan("serve", release or found.release, files, chosen, target, recover=recover)
-
-
 @contextlib.contextmanager
 def only_runs(target: Target = DEFAULT_TARGET, *, ends: bool = False) -> Iterator[None]:
     """Raise IsServedModel instead of NoSuchRun if a served model has the name. `ends`: as in IsServedModel."""
@@ -125,46 +91,6 @@ def run_or_model[Run](
         return found
 
 
-def model_logs(
-    name: str,
-    *,
-    follow: bool = False,
-    worker: int | None = None,
-    tail: int | None = None,
-    since: float | None = None,
-    target: Target = DEFAULT_TARGET,
-) -> Iterator[str]:
-    """Yield the log of a served model's head by line, or that of the host with the number `worker`.
-
-    Without both `worker` and `follow`, a model that does not answer, or whose new version does not, yields the logs of
-    its head and of all hosts, and the messages of Ray Serve's controller. With `follow`, continue until the served
-    model is deleted. `tail` and `since` are those of `logs`.
-    """
-    from launcher.backends.serving import logs
-    from launcher.backends.serving import models as serving
-
-    cluster = target.cluster()
-    model = serving.named(cluster, name)
-    if model is None:
-        raise _deleted(name)
-    excerpt = Excerpt(tail, None if since is None else time.time() - since)
-    if worker is None and not follow and (model.failure or not model.answers):
-        return logs.not_ready(cluster, model, excerpt=excerpt)
-    return logs.lines(cluster, model, follow=follow, worker=worker, excerpt=excerpt)
-
-
-def explain_model(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
-    """Return why the served model is in its state: a sentence, the evidence, and suggestions. Changes nothing."""
-    from launcher.backends.serving import models as serving
-    from launcher.diagnose.explain.served_model import explain
-
-    cluster = target.cluster()
-    model = serving.named(cluster, name)
-    if model is None:
-        raise _deleted(name)
-    return explain(cluster, model)
-
-
 def _has_model(name: str, target: Target) -> bool:
     """Return whether a served model has the name; False if the cluster does not answer or denies it."""
     if not target.cluster_requested:
@@ -179,5 +105,6 @@ def _has_model(name: str, target: Target) -> bool:
         return False
 
 
-def _deleted(name: str) -> LauncherError:
+def deleted(name: str) -> LauncherError:
+    """Return the error about a served model that was deleted after it was found."""
     return LauncherError(f'The served model "{name}" was deleted in the meantime.')

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
-from launcher.api.forecasts import refuse_misfits
-from launcher.api.plans import CHART
+from launcher.api.plans import CHART, refuse_misfits
 from launcher.api.runs import WaitTimeout, preview
 from launcher.backends.lookup import resolve
 from launcher.config.kinds import RunKind
@@ -19,22 +18,24 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, Preview
-    from launcher.backends.sweeps.plan import SweepPlan
-    from launcher.backends.sweeps.sweep import Sweep, SweepSubmission
+    from launcher.backends.sweeps.plan import SweepPlan, Sweeps
+    from launcher.backends.sweeps.submission import SweepSubmission
+    from launcher.backends.sweeps.sweep import Sweep
 
 
 def plan_sweep(
     files: Files,
     sets: Sets,
-    sweeps: Sequence[str],
+    sweeps: Sweeps,
     *,
     name: str | None = None,
     force: bool = False,
 ) -> SweepPlan:
     """Return the plan of a sweep, with a run for each combination of `sweeps`; the last one changes fastest.
 
-    Each of `sweeps` is a key with its values, "train.learning_rate=1e-4,3e-4", in the syntax of `--set`. The runs are
-    named NAME-1, NAME-2, … Raises launcher.config.plan.CheckFailed with the problems of all runs.
+    Each of `sweeps` is a key with its values, "train.learning_rate=1e-4,3e-4", in the syntax of `--set`; or `sweeps` is
+    a mapping of keys to lists of values, {"train.learning_rate": [1e-4, 3e-4]}. The runs are named NAME-1, NAME-2, …
+    Raises launcher.config.plan.CheckFailed with the problems of all runs.
     """
     from launcher.backends.sweeps import plan as sweep_plan
     from launcher.config.values.files import chart_defaults
@@ -45,11 +46,11 @@ def plan_sweep(
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> list[Preview]:
     """Return what `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import submission
 
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
         return [preview(each, accept_changes=accept_changes, target=target) for each in plan.plans]
-    return sweeps.preview(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
+    return submission.preview(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
 
 
 def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> SweepSubmission:
@@ -57,10 +58,10 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Targe
 
     Creates nothing if one of the runs would be rejected. Submit again to complete a submit that was killed.
     """
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends.sweeps import submission
 
     refuse_misfits(*plan.plans)
-    return sweeps.submit(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
+    return submission.submit(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
 
 
 def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Sweep]:

@@ -1,7 +1,7 @@
 """The model of a run, which all kinds share, and the interface that each kind of run implements.
 
-The verbs use only this module: `submit`, `status`, `logs` and `cancel` call the `Backend` that has the run. The
-packages local, kubernetes and ray_cluster each implement one.
+The verbs use only this module: `status`, `logs` and `cancel` call the `Backend` that has the run, and `submit` the
+`Submitter` of its kind. The packages local, kubernetes and ray_cluster each implement both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class State(StrEnum):
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunStatus:
     """The current status of a run. Scripts read its fields as JSON: add fields, never rename them.
 
@@ -96,6 +96,13 @@ class RunStatus:
     foreign: bool = False
     uncounted_chips: int = 0
     uncounted_reason: str = ""
+
+    def __repr__(self) -> str:
+        """Show the fields that most readers want, so that a list of runs is readable in a notebook."""
+        shown = ("name", "kind", "state", "reason", "step", "steps", "loss", "eval_loss")
+        known = {key: value for key in shown if (value := getattr(self, key)) not in (None, "")}
+        known |= {"kind": str(self.kind), "state": str(self.state)}
+        return f"RunStatus({', '.join(f'{key}={value!r}' for key, value in known.items())}, …)"
 
     @property
     def machines(self) -> str:
@@ -154,9 +161,9 @@ class Preview:
     `waiting` is the object of a new run that would wait in a queue of a cluster.
     """
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     message: str
-    waiting: Mapping[str, Any] | None = None
+    waiting: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 def found_or_deleted(status: RunStatus | None, name: str) -> RunStatus:
@@ -171,10 +178,14 @@ BEING_CANCELLED = "It is being cancelled."
 
 BEING_SWITCHED = "launcher submit replaces it with another alternative of slice.any."
 """The reason of a run that launcher submit cancelled for its next attempt. `cancel` also prevents that attempt."""
+SWITCH_SECONDS = 30.0
+"""How long the next attempt of a run that is being switched is waited for. A submit that was killed creates none."""
+GAP_SECONDS = 3.0
+"""How long a run that is not found is looked for again, because a switch that was not observed may create it."""
 
 
 class Backend(Protocol):
-    """A kind of run. Every method raises LauncherError with a sentence if it fails."""
+    """A kind of run: read and end its runs. Every method raises LauncherError with a sentence if it fails."""
 
     report_progress: Callable[[str], None]
     """Called with a sentence if a method waits for a long time."""
@@ -207,25 +218,6 @@ class Backend(Protocol):
     @property
     def max_parallel(self) -> int:
         """The number of runs that can be created or ended in parallel, each in its own thread."""
-        ...
-
-    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Do the work that the plans share. Called before many plans are previewed and submitted."""
-        ...
-
-    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
-        """Return the errors and warnings of a plan that only the target cluster or machine can detect."""
-        ...
-
-    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
-        """Return what `submit` would do now, without creating anything. Raises the errors that `submit` would raise."""
-        ...
-
-    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
-        """Create the run, or find or resume the run with that name, in one atomic step that is safe to race.
-
-        `accept_changes` is `--continue`: continue from the last checkpoint with a different config.
-        """
         ...
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
@@ -272,4 +264,27 @@ class Backend(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove the record of a run that has ended, including its folder and checkpoints."""
+        ...
+
+
+class Submitter(Backend, Protocol):
+    """A kind of run that can be started. Verbs that only read and end runs do not import its implementation."""
+
+    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
+        """Do the work that the plans share. Called before many plans are previewed and submitted."""
+        ...
+
+    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
+        """Return the errors and warnings of a plan that only the target cluster or machine can detect."""
+        ...
+
+    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
+        """Return what `submit` would do now, without creating anything. Raises the errors that `submit` would raise."""
+        ...
+
+    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
+        """Create the run, or find or resume the run with that name, in one atomic step that is safe to race.
+
+        `accept_changes` is `--continue`: continue from the last checkpoint with a different config.
+        """
         ...

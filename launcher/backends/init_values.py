@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.config.values.files import dumps
+from launcher.config.values.writer import dumps
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import LOCAL_QUEUE, PRIORITY_CLASS, ClusterError, Forbidden
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from launcher.k8s.target import Target
 
 _ABOUT = """\
-# Values for every run {where}, written by launcher init. A file launcher.yaml applies to its folder and the folders
+# Values for every run in {where}, written by launcher init. A file launcher.yaml applies to its folder and the folders
 # below it: launcher reads it before every -f. docs/reference/environment.md describes the order, and
 # docs/reference/run-values.md all keys.
 """
 
+_ABOUT_RUN = """\
+# Values of a run on this machine, written by launcher init. docs/reference/run-values.md describes all keys.
+"""
+
 _LOCAL = """\
 run:
+  # launcher continues or shows the run of this name. Another run needs another name.
+  name: first
   kind: local
 
 slice:
@@ -86,10 +92,10 @@ def text(target: Target, schema: str = "") -> str:
     """
     parts = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
     if not target.includes_cluster:
-        return "".join([*parts, _ABOUT.format(where="on this machine"), "\n", _LOCAL, _small_model()])
+        return "".join([*parts, _ABOUT_RUN, "\n", _LOCAL, _small_model()])
     cluster = target.cluster()
     found = _find(cluster)
-    parts.append(_ABOUT.format(where=f"in the namespace {found.namespace} of {cluster.name}"))
+    parts.append(_ABOUT.format(where=f"the namespace {found.namespace} of {cluster.name}"))
     return "\n".join(["".join(parts), *_sections(found)])
 
 

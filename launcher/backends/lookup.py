@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
-from launcher.k8s.kubeconfig import NoCluster
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
-    from launcher.backends.kubernetes.backend import Preflight
     from launcher.backends.sweeps.sweep import Sweep
-    from launcher.config.plan import LaunchPlan
 
 # The backends of a target, and the error that prevents access to its cluster, if any.
 type Reachable = tuple[list[Backend], LauncherError | None]
@@ -31,6 +26,22 @@ class NoSuchRun(LauncherError):
     def __init__(self, name: str, message: str, hint: str) -> None:
         super().__init__(message, hint)
         self.name = name
+
+
+class IsSweep(NoSuchRun):
+    """The command needs a run, and the name is that of a sweep. `backend` and `sweep` are what `resolve` returns."""
+
+    def __init__(self, name: str, backend: Backend, sweep: Sweep) -> None:
+        from launcher.backends.sweeps import sweep as sweeps
+
+        runs = sweeps.range_of(sweep)
+        super().__init__(
+            name,
+            f'"{sweep.name}" is a sweep; this command needs one of its runs: {runs}.',
+            f"To show them: launcher status {sweep.name}{backend.cli_args}",
+        )
+        self.backend = backend
+        self.sweep = sweep
 
 
 def is_name(text: str) -> bool:
@@ -73,7 +84,7 @@ def _backends(target: Target) -> Reachable:
 
 
 def _ask_each[Answer](
-    all_namespaces: Sequence[Backend], ask: Callable[[Backend], Answer]
+    places: Sequence[Backend], ask: Callable[[Backend], Answer]
 ) -> list[tuple[Backend, Answer | LauncherError]]:
     """Return each backend with its answer or its error. The backends are queried in parallel."""
     from concurrent.futures import ThreadPoolExecutor
@@ -84,56 +95,39 @@ def _ask_each[Answer](
         except LauncherError as error:
             return backend, error
 
-    with ThreadPoolExecutor(max(1, len(all_namespaces))) as pool:
-        return list(pool.map(answer, all_namespaces))
-
-
-def backend_for(plan: LaunchPlan, target: Target, preflight: Preflight) -> Backend:
-    """Return the backend for a run of the plan's kind. Raises LauncherError if `target` and the plan conflict.
-
-    The backend calls `preflight` before it creates a run that has its own object.
-    """
-    if plan.kind is RunKind.LOCAL:
-        if not target.includes_local:
-            raise LauncherError("run.kind is local: the run goes to this machine; leave out --context and --namespace.")
-        from launcher.backends.local.backend import LocalBackend
-
-        return LocalBackend()
-    if target.local:
-        raise LauncherError(
-            f"run.kind is {plan.kind}: the run goes to a cluster; leave out --local, or use --set run.kind=local."
-        )
-    team = plan.config["team"]
-    named = team["namespace"] or team["name"]
-    if named and target.namespace not in (None, named):
-        raise LauncherError(
-            f"The values set the namespace {named} (team), but --namespace is {target.namespace}.",
-            "Leave out --namespace, or change team.namespace.",
-        )
-    try:
-        cluster = replace(target, namespace=named or target.namespace).cluster()
-    except NoCluster as error:
-        raise NoCluster(error.message, f"{error.hint} To run on this machine: --set run.kind=local.") from error
-    if plan.kind is RunKind.RAY_CLUSTER:
-        from launcher.backends.ray_cluster.backend import RayClusterBackend
-
-        return RayClusterBackend(cluster)
-    from launcher.backends.kubernetes.backend import KubernetesBackend
-
-    return KubernetesBackend(cluster, preflight=preflight)
+    with ThreadPoolExecutor(max(1, len(places))) as pool:
+        return list(pool.map(answer, places))
 
 
 def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus]:
-    """Return the run called `name` (or "run/NAME") and its backend.
+    """Return the run called `name` (or "run/NAME") and its backend. Raises IsSweep if only a sweep has the name.
 
     If one backend has the run, errors of the others are ignored. Otherwise they are raised, because a backend that
     failed may have the run.
     """
-    bare = name.removeprefix("run/")
-    found = find_run(bare, target)
+    found = find_run(name.removeprefix("run/"), target)
     if found is None:
-        raise no_run(bare, target)
+        raise no_run(name, target)
     return found
+
+
+def find_best(
+    name: str, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
+) -> tuple[Backend, RunStatus]:
+    """Like `find`, but return the best run of a sweep, and call `say` with a sentence that names it."""
+    try:
+        return find(name, target)
+    except IsSweep as error:
+        from launcher.backends.sweeps import sweep as sweeps
+
+        sweep = sweeps.with_progress(error.sweep, error.backend)
+        if sweep.best is None:
+            raise LauncherError(
+                f'No run of the sweep "{sweep.name}" has a loss, so none is the best.',
+                f"Name one of its runs: {sweeps.range_of(sweep)}.",
+            ) from None
+        say(f'The best run of the sweep "{sweep.name}" {"is" if sweep.ended else "so far is"} {sweep.best.name}.')
+        return error.backend, sweep.best
 
 
 def find_run(
@@ -142,13 +136,13 @@ def find_run(
     """Like `find`, but return None if the run does not exist. `summary` omits the fields that need more requests."""
     if not _NAME.fullmatch(name):
         return None
-    all_namespaces, refusal = reachable or _backends(target)
+    places, refusal = reachable or _backends(target)
 
     def look(backend: Backend) -> RunStatus | None:
         return backend.summary(name) if summary else backend.status(name)
 
     found, refusals = [], [refusal] if refusal is not None else []
-    for backend, answer in _ask_each(all_namespaces, look):
+    for backend, answer in _ask_each(places, look):
         if isinstance(answer, LauncherError):
             refusals.append(answer)
         elif answer is not None:
@@ -156,9 +150,9 @@ def find_run(
     if len(found) == 1:
         return found[0]
     if found:
-        places = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
+        where = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
         raise LauncherError(
-            f'There are several runs "{name}": {places}.',
+            f'There are several runs "{name}": {where}.',
             "Use --local for this machine, or --namespace or --context for a cluster.",
         )
     if refusal is not None and target.includes_local and len(refusals) == 1:
@@ -177,14 +171,9 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
     """
     kind, slash, bare = name.partition("/")
     if slash and kind == "run":
-        return find(bare, target)
+        return find(name, target)
     if slash and kind == "sweep":
-        found = _sweeps_called(bare, target, strict=True)
-        if not found:
-            raise LauncherError(
-                f'The sweep "{bare}" was not found{_searched(target)}.', "To list all runs: launcher list"
-            )
-        return _only(bare, found)
+        return _only(bare, _sweeps_called(bare, target, strict=True))
 
     from concurrent.futures import ThreadPoolExecutor
 
@@ -239,9 +228,9 @@ def list_with_backends(
             reported.add(sentence)
             warn(sentence)
 
-    all_namespaces, refusal = _backends(target)
-    asked = _ask_each(all_namespaces, lambda backend: backend.list(once, sweep=sweep, everything=everything))
-    for backend in all_namespaces:
+    places, refusal = _backends(target)
+    asked = _ask_each(places, lambda backend: backend.list(once, sweep=sweep, everything=everything))
+    for backend in places:
         for sentence in sorted(backend.cluster.unreadable) if backend.cluster is not None else ():
             once(f"{sentence} It is left out.")
     answered = [(backend, answer) for backend, answer in asked if not isinstance(answer, LauncherError)]
@@ -261,19 +250,21 @@ def _sweeps_called(
 ) -> list[tuple[Backend, Sweep]]:
     """Return the sweeps with that name. A cluster that does not answer, or denies access, counts as having none.
 
-    With `strict`, its error is raised if no other backend has the sweep.
+    With `strict`, raises LauncherError if there is none: the cluster's error, or that none was found.
     """
     from launcher.backends.sweeps import sweep as sweeps
 
-    all_namespaces, refusal = reachable or _backends(target)
+    places, refusal = reachable or _backends(target)
     found = []
-    for backend, answer in _ask_each(all_namespaces, lambda backend: sweeps.find(name, backend)):
+    for backend, answer in _ask_each(places, lambda backend: sweeps.find(name, backend)):
         if isinstance(answer, LauncherError):
             refusal = answer
         elif answer is not None:
             found.append((backend, answer))
-    if strict and refusal is not None and not found:
-        raise refusal
+    if strict and not found:
+        raise refusal or LauncherError(
+            f'The sweep "{name}" was not found{_searched(target)}.', "To list all runs: launcher list"
+        )
     return found
 
 
@@ -296,14 +287,14 @@ def _searched(target: Target) -> str:
 
 
 def no_run(name: str, target: Target) -> NoSuchRun:
-    from launcher.backends.sweeps import sweep as sweeps
-
-    for _, sweep in _sweeps_called(name, target):
-        return NoSuchRun(
-            name,
-            f'"{name}" is a sweep; this command needs one of its runs: {sweeps.range_of(sweep)}.',
-            f"To show them: launcher status {name}",
-        )
+    """Return the error about a name that no run has: IsSweep if a sweep has it, or if it is "sweep/NAME"."""
+    kind, slash, bare = name.partition("/")
+    if slash and kind == "sweep":
+        return IsSweep(bare, *_only(bare, _sweeps_called(bare, target, strict=True)))
+    if slash and kind == "run":
+        name = bare
+    elif found := _sweeps_called(name, target):
+        return IsSweep(name, *_only(name, found))
     names = [status.name for status in list_runs(target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""

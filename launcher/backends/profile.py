@@ -37,12 +37,14 @@ class Profile:
 
 
 def capture(backend: Backend, status: RunStatus, steps: int, say: Callable[[str], None] = lambda _: None) -> Profile:
-    """Record the next steps of the run, and return the profile. `say` is called with a sentence if this waits.
+    """Record the next steps of the run, and return the profile. `say` is called with sentences about what it waits for.
 
     Raises LauncherError if the run does not train, or ends before the steps are recorded, and if the user may not run
     commands in the pods of a run on a cluster.
     """
     _refuse(backend, status)
+    what = "the next step" if steps == 1 else f"the next {steps} steps"
+    say(f'Recording {what} of the run "{status.name}". Press Ctrl-C to stop waiting.')
     if status.step is None:
         say(f'The run "{status.name}" is {status.state}; recording starts with its first step.')
     answer = _in_pod(backend, status, steps) if status.in_cluster else _here(backend, status, steps)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from launcher.backends.base import BEING_SWITCHED, RunStatus, State, found_or_deleted
+from launcher.backends.base import (
+    BEING_SWITCHED,
+    GAP_SECONDS,
+    SWITCH_SECONDS,
+    RunStatus,
+    State,
+    found_or_deleted,
+)
 from launcher.backends.lookup import NoSuchRun
 from launcher.k8s.target import Target
-
-SWITCH_SECONDS = 30.0
-"""How long the next attempt of a run that is being switched is waited for. A submit that was killed creates none."""
-GAP_SECONDS = 3.0
-"""How long a run that is not found is looked for again, because a switch that was not observed may create it."""
 
 
 class Followed:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from launcher import formatting
+from launcher import distribution, formatting
 from launcher.backends.base import RunStatus, State
 from launcher.backends.switches import Followed
 from launcher.cli import colour, output
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Without a terminal, the interval between lines of progress.
 _LINE_SECONDS = 10.0
 _NARROWEST_BAR = 8
+# Without a terminal, the width above which what a command does is below the command.
+_WIDEST = 120
 
 
 class Live(Protocol):
@@ -151,15 +153,15 @@ class StuckTimer:
 
 def come_back(status: RunStatus, target: Target = DEFAULT_TARGET) -> str:
     """Return the commands for a run that continues in the background."""
-    run = run_argument(status, target)
+    run, launcher = run_argument(status, target), distribution.command()
     rows = [
-        (f"launcher attach {run}", "show its progress again"),
-        (f"launcher logs -f {run}", "follow its output"),
-        (f"launcher wait {run}", "wait until it ends"),
-        (f"launcher cancel {run}", "stop it"),
+        (f"{launcher} attach {run}", "show its progress again"),
+        (f"{launcher} logs -f {run}", "follow its output"),
+        (f"{launcher} wait {run}", "wait until it ends"),
+        (f"{launcher} cancel {run}", "stop it"),
     ]
     if status.in_cluster:
-        rows.insert(0, (f"launcher explain {run}", "explain why it waits"))
+        rows.insert(0, (f"{launcher} explain {run}", "explain why it waits"))
     return formatting.table([("", *row) for row in rows], headed=False)
 
 
@@ -209,28 +211,36 @@ def summary(status: RunStatus, target: Target = DEFAULT_TARGET, *, values: str =
             rows.append(("checkpoints", checkpoints))
         rows.append(("metrics", f"{status.folder}/metrics.jsonl"))
     used = max(len(name) for name, _ in rows) + 2
-    commands = formatting.table(_next(status, target, values), headed=False, indent=used)
-    rows += [("" if number else "next", line) for number, line in enumerate(commands.splitlines())]
+    following = _next(status, target, values)
+    lines = formatting.table(following, headed=False, indent=used).splitlines()
+    if formatting.terminal_columns() is None and used + max(map(len, lines)) > _WIDEST:
+        # Without a terminal, a command is never divided: it can be copied.
+        lines = [line for command, about in following for line in (command, f"      {about}")]
+    rows += [("" if number else "next", line) for number, line in enumerate(lines)]
     return formatting.table(rows, headed=False)
 
 
 def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str]]:
     """Return commands to use after the end, and what they do. FILE is the values file of the run."""
-    run = run_argument(status, target)
-    logs, report = f"launcher logs {run}", f"launcher report {run}"
-    submit = f"launcher submit {values} --name {status.name}"
+    run, launcher = run_argument(status, target), distribution.command()
+    logs, report = f"{launcher} logs {run}", f"{launcher} report {run}"
+    submit = f"{launcher} submit {values} --name {status.name}"
     if status.state is State.SUCCEEDED:
         if status.step is None:
             return [(logs, "show its output")]
-        more = f"{submit} --set train.steps={2 * (status.steps or status.step)} --continue"
+        kept = [word for word in shlex.split(values) if not word.startswith("--set=train.steps=")]
+        more = (
+            f"{launcher} submit {shlex.join(kept)} --name {status.name} "
+            f"--set train.steps={2 * (status.steps or status.step)} --continue"
+        )
         rows = [(logs, "show its output"), (report, "write a report with charts"), (more, "continue training")]
         if _checkpoints(status):
-            rows.insert(2, (f'launcher generate {run} "The"', "generate text with its model"))
+            rows.insert(2, (f'{launcher} generate {run} "The"', "generate text with its model"))
         return rows
     if status.state is State.CANCELLED:
         return [(submit, "resume it")]
     if status.step is None:
-        return [(logs, "show its output"), (submit, "start it again; add --continue if the values have changed")]
+        return [(logs, "show its output"), (submit, "try again after a change; with other values: --continue")]
     return [(logs, "show its output"), (submit, "resume it")]
 
 

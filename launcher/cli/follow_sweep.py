@@ -10,7 +10,7 @@ from launcher import formatting
 from launcher.backends.base import RunStatus, State
 from launcher.backends.sweeps import sweep as sweeps
 from launcher.backends.sweeps.sweep import Sweep
-from launcher.cli import output
+from launcher.cli import colour, output
 from launcher.cli.follow import StuckTimer, run_argument, showing
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
@@ -214,3 +214,9 @@ def shown(sweep: Sweep, room: int) -> list[RunStatus]:
     waiting = (State.QUEUED, State.ADMITTED, State.PREEMPTED)
     order = {run.name: number for number, run in enumerate(sweep.ranked)}
     return sorted(sweep.runs, key=lambda run: (run.state in waiting, run.state.ended, order[run.name]))[:room]
+
+
+def show_status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> None:
+    """Print the status of the sweep; with `watch`, follow it first until it ends."""
+    sweep = follow(backend, sweep, target, cancel_stuck=False) if watch else sweeps.with_progress(sweep, backend)
+    output.emit(sweep.as_json(), form, overview(sweep), paint=colour.tables)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from launcher import distribution
 from launcher.cli import colour
 
 if TYPE_CHECKING:
@@ -33,9 +34,22 @@ def neutral(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
+def as_typed(text: str) -> str:
+    """Return the text with commands of the launcher as the user has to type them.
+
+    If `launcher` is not on PATH, they begin with its path, such as .venv/bin/launcher.
+    """
+    typed = distribution.command()
+    if typed == "launcher":
+        return text
+    from launcher.cli.verbs import verbs
+
+    return re.sub(rf"(?<![Tt]he )(?<![\w./-])launcher(?= (?:{'|'.join(verbs())})\b)", lambda _: typed, text)
+
+
 def narrate(*lines: str) -> None:
     """Print lines for the user on stderr; never data."""
-    for line in map(neutral, lines):
+    for line in map(as_typed, map(neutral, lines)):
         sys.stderr.write((colour.messages(line) if colour.wanted(sys.stderr) else line) + "\n")
     sys.stderr.flush()
 
@@ -55,11 +69,11 @@ def emit(data: Any, form: str, text: str, *, paint: Callable[[str], str] = colou
     if form == "json":
         text = to_json(plain(data), indent=2)
     elif form == "yaml":
-        from launcher.config.values.files import dumps
+        from launcher.config.values.writer import dumps
 
         text = dumps(plain(data))
     if text:
-        text = neutral(text)
+        text = as_typed(neutral(text)) if form == "text" else neutral(text)
         if form == "text" and colour.wanted(sys.stdout):
             text = paint(text)
         sys.stdout.write(text if text.endswith("\n") else text + "\n")

@@ -10,8 +10,6 @@ from launcher.backends.base import RunStatus
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from launcher.simulation.live import Expectation
-
 
 def text(status: RunStatus, starts: str = "", *, fit: bool = True) -> str:
     """Return the fields of the status that are known, with rounded numbers and local times.
@@ -45,15 +43,6 @@ def text(status: RunStatus, starts: str = "", *, fit: bool = True) -> str:
         ("folder", status.folder),
     ]
     return formatting.table([row for row in rows if row[1]], headed=False, fit=fit)
-
-
-def would_start(expected: Expectation) -> str:
-    """Return when a new run would start as a sentence."""
-    starts = expected.starts
-    if starts is None or starts.at is None:
-        return f"Warning: By a simulation of the queue, it would never start: {expected.never}."
-    after = f", with the quota of {' and '.join(expected.waits_for)}" if expected.waits_for else ""
-    return f"By a simulation of the queue, it would start {starts.text}{after}."
 
 
 def _step(status: RunStatus) -> str:

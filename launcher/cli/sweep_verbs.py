@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher import api, formatting
+from launcher.backends.sweeps import submission
 from launcher.backends.sweeps import sweep as sweeps
 from launcher.cli import colour, options, output
 from launcher.cli import follow_sweep as sweep_follow
@@ -43,14 +44,14 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
     if len(plan.plans) > _MANY:
         output.narrate(f"Checking {len(plan.plans)} runs before the first is created…")
     try:
-        submission = sweeps.submit(plan, backend, accept_changes=accept_changes)
+        submitted = submission.submit(plan, backend, accept_changes=accept_changes)
     except KeyboardInterrupt:
         raise Detached(
             f'Interrupted: some runs may be missing; the created runs continue. Submit "{plan.name}" again '
             f"to create the others. To show the created runs: launcher status {plan.name}{backend.cli_args}"
         ) from None
-    output.narrate(submission.message)
-    sweep = submission.sweep
+    output.narrate(submitted.message)
+    sweep = submitted.sweep
     if detach:
         if not sweep.ended:
             output.narrate(sweep_follow.come_back(sweep, target))
@@ -64,14 +65,6 @@ def follow(sweep: Sweep, backend: Backend, target: Target, form: str) -> int:
     sweep = sweep_follow.follow(backend, sweep, target)
     output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
     return sweep_follow.exit_code(sweep)
-
-
-def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> None:
-    if watch:
-        sweep = sweep_follow.follow(backend, sweep, target, cancel_stuck=False)
-    else:
-        sweep = sweeps.with_progress(sweep, backend)
-    output.emit(sweep.as_json(), form, sweep_follow.overview(sweep), paint=colour.tables)
 
 
 def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:
@@ -90,7 +83,7 @@ def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
     output.emit(sweep.as_json(), form, "")
 
 
-def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
+def delete(sweep: Sweep, backend: Backend, *, confirm: bool, form: str) -> int:
     sweeps.check_ended(sweep, backend)
     where = f" ({backend.description})" if backend.description else " and their folders"
     if confirm:
@@ -99,4 +92,5 @@ def delete(sweep: Sweep, backend: Backend, *, confirm: bool) -> int:
             return 1
     sweeps.delete(sweep, backend)
     output.narrate(f'The {len(sweep.runs)} runs of the sweep "{sweep.name}" are deleted.')
+    output.emit(sweep.as_json(), form, "")
     return 0

@@ -175,7 +175,8 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
         if shape:
             return f'unknown accelerator "{name}"; use slice.accelerator: {known} and slice.topology: {shape}.'
         return f'unknown accelerator "{name}"; use slice.accelerator: {known}. {_no_count(known, table[known], wanted)}'
-    alias = _ALIASES.get(name.lower())
+    labelled = [row for row in table if table[row].get("label") == name]  # the value of GKE's node label
+    alias = labelled[0] if labelled else _ALIASES.get(name.lower())
     begins = [row for row in table if row.startswith(name.lower())]
     near = [alias] if alias in table else begins or get_close_matches(name.lower(), list(table), n=1)
     guess = f" Did you mean {near[0]}?" if near else ""
@@ -190,6 +191,9 @@ def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:
         return f"a {name} slice requires a topology: {', '.join(some[:8])}{more}."
     product = _PRODUCT.fullmatch(topology.lower())
     wrong = f'"{topology}" is not a topology of {name}'
+    written = re.sub(r"\s*[x\u00d7*]\s*", "x", topology.strip().lower())
+    if written != topology and machine_types(row, written):
+        return f"{wrong}; write it as {written}."
     if product and (product["name"] == name or _ALIASES.get(product["name"]) == name):
         wanted = int(product["count"]) // row["coresPerChip"]
         if wanted in best:
@@ -212,3 +216,9 @@ def _no_count(name: str, row: Mapping[str, Any], wanted: int) -> str:
     near = [f"{best[count]} ({count})" for count in below[-1:] + above[:1]]
     are = "the nearest are" if len(near) > 1 else "the nearest is"
     return f"No {name} slice has {wanted} chip{'s' if wanted != 1 else ''}; {are} {' and '.join(near)}."
+
+
+def of_flavor(flavor: Mapping[str, Any], queues: Mapping[str, Any]) -> Slice:
+    """Return the slice of a flavor of the queues' values. Raises SliceError if it is not valid."""
+    keys = {"topology": "", "machineType": "", "hosts": 0, **{k: v for k, v in flavor.items() if v is not None}}
+    return resolve(keys, queues["common"]["accelerators"])

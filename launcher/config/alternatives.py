@@ -7,13 +7,13 @@ other hosts, resources or values of training, so each needs an object of its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from launcher import formatting
 from launcher.config.kinds import RunKind
-from launcher.config.suggest import join_or
+from launcher.config.provisioning import ways
 from launcher.config.values.tree import Node, Origin, Values, from_plain, merge_nodes, set_value, with_defaults
 
 AFTER_SECONDS = 1800.0
@@ -120,29 +120,6 @@ def _after(number: int, item: Mapping[str, Any]) -> float:
     return seconds
 
 
-def provisioning(slice_: Mapping[str, Any], flavor: str = "") -> str:
-    """Return how the machines of a run are provisioned, from `slice` of its config; "" for on-demand.
-
-    For a run with alternatives, it is the `flavor` that Kueue assigned, or else all of them: "spot or flex-start".
-    """
-    items = slice_.get("any")
-    if not isinstance(items, list) or not items:
-        way = _way(slice_)
-        return "" if way == "on-demand" else way
-    if flavor:
-        return f"flavor {flavor}"
-    return _ways([{**slice_, **item} for item in items if isinstance(item, Mapping)])
-
-
-def _ways(slices: Iterable[Mapping[str, Any]]) -> str:
-    return join_or(dict.fromkeys(map(_way, slices)))
-
-
-def _way(slice_: Mapping[str, Any]) -> str:
-    way = str(slice_.get("provisioning") or "on-demand")
-    return f"reservation {slice_.get('reservation')}" if way == "reservation" else way
-
-
 def _says(tree: Mapping[str, Any], items: list[Mapping[str, Any]]) -> str:
     slice_ = {**tree["slice"], **items[0]}
     count = slice_.get("count") or 1
@@ -150,5 +127,5 @@ def _says(tree: Mapping[str, Any], items: list[Mapping[str, Any]]) -> str:
     machines = " ".join(
         filter(None, [str(slice_.get("accelerator")), str(shape), str(slice_.get("machineType") or "")])
     )
-    ways = _ways([{**tree["slice"], **item} for item in items])
-    return f"{f'{count} x ' if count != 1 else ''}{machines}, {ways}"
+    provisioned = ways([{**tree["slice"], **item} for item in items])
+    return f"{f'{count} x ' if count != 1 else ''}{machines}, {provisioned}"

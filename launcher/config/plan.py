@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launcher.config import accelerators
@@ -64,14 +64,14 @@ class LaunchPlan:
     name: str
     kind: RunKind
     namespace: str
-    config: dict[str, Any]
-    user: Values
-    values: Values
+    config: dict[str, Any] = field(repr=False)
+    user: Values = field(repr=False)
+    values: Values = field(repr=False)
     warnings: tuple[str, ...] = ()
     force: bool = False
     member: SweepMember | None = None
     alternative: Alternative | None = None
-    others: tuple[LaunchPlan, ...] = ()
+    others: tuple[LaunchPlan, ...] = field(default=(), repr=False)
 
 
 def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:

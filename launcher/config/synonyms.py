@@ -1,7 +1,7 @@
 """The names that other trainers use for Slipway's and MaxText's keys, for the suggestion on an unknown key.
 
 They are those of Hugging Face's Trainer and its model configs, PyTorch Lightning, Megatron-LM, nanoGPT, and of
-schedulers.
+schedulers; and the names that MaxText's keys had in earlier versions of its configs/base.yml, from 2023 on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = {
     "train.steps": "max_steps num_steps total_steps train_steps max_iters train_iters iterations epochs num_epochs "
     "num_train_epochs max_epochs",
     "train.warmup_steps_fraction": "warmup warmup_steps warmup_ratio num_warmup_steps warmup_iters lr_warmup",
-    "train.learning_rate_final_fraction": "min_lr lr_min eta_min final_lr",
+    "train.learning_rate_final_fraction": "min_lr lr_min eta_min final_lr cosine_learning_rate_final_fraction",
     "train.lr_schedule_type": "lr_scheduler lr_scheduler_type scheduler lr_schedule lr_decay_style",
     "train.opt_type": "optimizer optim optimizer_type",
     "train.adam_weight_decay": "weight_decay wd decay",
@@ -34,8 +34,9 @@ _NAMES = {
     "train.remat_policy": "remat gradient_checkpointing activation_checkpointing recompute",
     # Checkpoints, evaluations and logs.
     "train.checkpoint_period": "save_steps save_every save_interval save_freq ckpt_every checkpoint_every "
-    "checkpoint_interval checkpoint_steps",
+    "checkpoint_interval checkpoint_steps save_period",
     "train.max_num_checkpoints_to_keep": "save_total_limit keep_checkpoints max_to_keep",
+    "train.load_full_state_path": "load_from_other_directory",
     "from": "pretrained init_from load_checkpoint checkpoint_path model_path weights",
     "train.eval_interval": "eval_every eval_freq val_check_interval evaluation_interval",
     "train.log_period": "logging_steps log_every log_interval log_freq",
@@ -48,14 +49,19 @@ _NAMES = {
     "train.attention": "attn_implementation attn_impl flash_attention use_flash_attention",
     "train.base_mlp_dim": "intermediate_size ffn_dim d_ff ffn_hidden_size ffn_size",
     "train.model_name": "model arch architecture model_type",
+    "train.global_parameter_scale": "scale",
+    "train.logits_via_embedding": "tie_embeddings tie_word_embeddings tied_embeddings",
     # Parallelism.
     "train.ici_tensor_parallelism": "tp tensor_parallel tensor_parallel_size tensor_model_parallel_size",
     "train.ici_fsdp_parallelism": "fsdp fsdp_size zero zero_stage",
     "train.ici_data_parallelism": "dp data_parallel data_parallel_size",
     "train.ici_pipeline_parallelism": "pp pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
+    # Texts that MaxText's decode.py generates.
+    "train.decode_sampling_temperature": "sampling_temperature",
+    "train.decode_sampling_top_k": "sampling_top_k",
     # The rest of a run.
     "data.files": "dataset datasets train_files train_file data_path data_dir text",
-    "data.tokenizer.path": "tokenizer_name tokenizer_model vocab_file",
+    "data.tokenizer.path": "tokenizer_name tokenizer_model vocab_file vocab_relative_path",
     "slice.accelerator": "gpu gpus tpu tpus accelerators gpu_type tpu_type device_type instance_type",
     "slice.topology": "chips num_chips num_gpus num_tpus devices num_devices",
     "slice.hosts": "nodes num_nodes nnodes num_workers workers replicas",
@@ -68,3 +74,27 @@ _NAMES = {
 
 SYNONYMS = {bare(word): tuple(keys.split()) for keys, words in _NAMES.items() for word in words.split()}
 """The keys that a word means, dotted. The words are as launcher.config.suggest.bare writes them."""
+
+_INT8 = "set train.quantization: int8."
+_REMOVED = "MaxText removed it; remove the key."
+_CHANGED = {
+    "base_num_heads": "set train.base_num_query_heads and train.base_num_kv_heads.",
+    "enable_profiler": "set train.profiler: xplane.",
+    "use_int8_training": _INT8,
+    "int8_training": _INT8,
+    "fwd_int8": _INT8,
+    "bwd_int8": _INT8,
+    "load_from_other_directory_step": "the step is a part of the path in train.load_full_state_path.",
+    "max_eval_target_length": "evaluations have the length train.max_target_length.",
+    "max_predict_length": "the length of a generated text includes its prompt: set train.max_target_length.",
+    **dict.fromkeys(
+        (
+            *("eos_id", "use_pjrt", "mxla_barrier", "use_megatron_tflops"),
+            *("collect_stack_trace", "stack_trace_to_cloud", "stack_trace_interval_seconds"),
+        ),
+        _REMOVED,
+    ),
+}
+
+CHANGED = {bare(key): advice for key, advice in _CHANGED.items()}
+"""What to do about a key of earlier versions of MaxText that no key replaces one for one. Spelled as in SYNONYMS."""

@@ -6,6 +6,7 @@ The rules are those of `explain`, applied to the Workload that Kueue would creat
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from launcher.diagnose.explain import rules_impossible, rules_not_queued
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
+from launcher.k8s.client import NAMESPACE, PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
 from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
 
@@ -52,6 +53,7 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
         *_missing(plan, objects.namespace(obj), cluster),
         *_too_many_pod_sets(plan, obj, cluster),
         *_weights(plan, cluster),
+        *_pod_security(plan, objects.namespace(obj), cluster),
     ]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
         text = (
@@ -213,6 +215,33 @@ def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
         key, text = weights_rules.sentence(given, found)
         pointed = f"train.{key}" if _origin(plan.values, ("train", key)) else "from"
         yield _problem(plan.values, "weights", ERROR, pointed, text)
+
+
+def _pod_security(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Problem]:
+    """Compare the run with the namespace's level of Pod Security, which refuses pods only after the run has its chips.
+
+    Other settings of the charts' pods satisfy each level (tests/charts/test_pod_security.py).
+    """
+    try:
+        space = cluster.get(NAMESPACE, namespace)
+    except Forbidden:
+        return  # charts/queues gives members no right to read it; its admission policy has the same rules
+    level = "" if space is None else objects.label(space, "pod-security.kubernetes.io/enforce")
+    security = plan.config["security"]
+    for key, refused, levels in (
+        ("privileged", bool(security["privileged"]), ("baseline", "restricted")),
+        ("runAsUser", security["runAsUser"] == 0, ("restricted",)),
+    ):
+        if refused and level in levels:
+            yield _problem(
+                plan.values,
+                "pod_security",
+                ERROR,
+                f"security.{key}",
+                f'The namespace {namespace} has the Pod Security level "{level}", which refuses pods with '
+                f"security.{key}: {json.dumps(security[key])}.",
+                ("Remove the key, or ask the platform team for another level: teams.NAME.podSecurity.",),
+            )
 
 
 def _exists(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.config import versions
-from launcher.config.values.reader import resolve
+from launcher.config.values.scalars import resolve
+from launcher.helm import lazy_import
 from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
-from launcher.k8s import lazy_imports
 from launcher.k8s.objects import Manifest
 from launcher.paths import charts_dir
 
@@ -194,9 +194,10 @@ class Helm:
 
     def install_or_upgrade(
         self, chart: str, release: str, namespace: str, values: Manifest, *, timeout: float = 300
-    ) -> None:
+    ) -> list[str]:
         """Install the chart, or upgrade the release to exactly these values. A failure rolls back the changes.
 
+        Returns the lines of the warnings in the chart's notes: each begins with "Warning: ", and indented lines follow.
         Helm 4 overwrites manual changes to the objects. Helm 3 leaves them in custom resources.
         `timeout` (s) applies to the API server. Does not wait until the objects are ready.
         """
@@ -208,7 +209,8 @@ class Helm:
             command += ["--rollback-on-failure", "--wait=legacy", "--server-side=true", "--force-conflicts"]
         else:
             command += ["--atomic"]
-        self._run(command, values, release=release)
+        notes = self._run(command, values, release=release).partition("\nNOTES:\n")[2]
+        return [line for text in re.findall(r"^Warning: .*(?:\n  .*)*", notes, re.M) for line in text.splitlines()]
 
     def rollback(self, release: str, namespace: str, revision: int, *, timeout: float = 300) -> None:
         """Restore the objects of `revision` as a new revision."""
@@ -286,7 +288,7 @@ class Helm:
 
 def _pyhelm3() -> Any:
     """Import pyhelm3 without its models. They are not used here, and pydantic is two thirds of the import time."""
-    lazy_imports.prepare(("pyhelm3",))
+    lazy_import.prepare("pyhelm3")
     import_module("pyhelm3.errors")  # first, because pyhelm3.command takes it from the package
     import_module("pyhelm3.command")
     return import_module("pyhelm3")

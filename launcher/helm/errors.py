@@ -144,12 +144,16 @@ def unowned(kind: str, name: str, namespace: str, where: str, owner: str, space:
 def _unreachable(flat: str, where: str) -> tuple[str, str]:
     if match := re.search(r'context "([^"]*)" does not exist', flat):
         return f'The kubeconfig has no context "{match[1]}".', "kubectl config get-contexts lists them."
+    flat = re.sub(r" \(possibly because of .*\)", "", flat)
     cause = flat.partition("nreachable: ")[2].rpartition(": ")[2] or flat
     if "the server has asked for the client to provide credentials" in flat or "Unauthorized" in flat:
         return (
             f"The API server of {where} rejects your credentials: the token or certificate is missing or expired.",
             "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
         )
+    if "getting credentials: " in flat:
+        plugin = flat.partition("getting credentials: ")[2].removeprefix("exec: ").rstrip(".")
+        return f"The credential plugin of {where} failed: {plugin}.", "On GKE: gcloud auth login."
     return (
         f"The API server of {where} does not answer: {cause}.",
         "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.config.kinds import RunKind
 from launcher.config.plan import LaunchPlan
-from launcher.config.values.files import dumps
+from launcher.config.values.writer import dumps
 
 
 @dataclass(frozen=True)

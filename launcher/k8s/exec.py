@@ -6,21 +6,23 @@ The first byte of each message is its channel (v4.channel.k8s.io). The end of th
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from launcher.json_object import json_object
+from launcher.k8s import transport
 from launcher.k8s.client import POD
 from launcher.k8s.errors import ClusterError, Unreachable, from_status
+from launcher.k8s.http import USER_AGENT
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _STATUS, _RESIZE = 3, 4
+_PROTOCOLS = ["v5.channel.k8s.io", "v4.channel.k8s.io"]
 
 
 class Session:
@@ -68,13 +70,16 @@ class Session:
                 return
 
     def close(self) -> None:
-        # Its `close` does nothing if the server has closed the websocket, and otherwise waits for the server.
+        # Its `close` does nothing if the server has closed the websocket, and otherwise waits for the server. Its
+        # `shutdown` leaves urllib3's SSLTransport open.
+        found = self._socket.sock
         self._socket.shutdown()
+        if found is not None:
+            found.close()
 
     def _pending(self) -> bool:
         """Return whether TLS has decrypted more data, which `select` on the descriptor does not report."""
-        found = self._socket.sock
-        return isinstance(found, ssl.SSLSocket) and found.pending() > 0
+        return transport.has_pending(self._socket.sock)
 
     def _send(self, channel: int, data: bytes) -> None:
         try:
@@ -92,16 +97,22 @@ def start(cluster: Cluster, pod: str, container: str, command: Sequence[str], *,
 
     Raises Forbidden if the user may not do this, and other ClusterErrors if the API server refuses or does not answer.
     """
-    from kubernetes.stream.ws_client import create_websocket
-
-    websocket: Any = import_module("websocket")  # the package kubernetes requires it
+    websocket: Any = import_module("websocket")
     path = f"{POD.path(cluster.namespace)}/{pod}/exec"
     query = [("container", container), ("stdout", "true"), *(("command", part) for part in command)]
     query += [("stdin", "true"), ("tty", "true")] if terminal else [("stderr", "true")]
     server = urlsplit(f"{cluster.access.server}{path}")
     url = urlunsplit(server._replace(scheme={"https": "wss"}.get(server.scheme, "ws"), query=urlencode(query)))
+    header = [f"{name}: {value}" for name, value in cluster.access.identity.current()[0]]
+    socket = websocket.WebSocket(skip_utf8_validation=False)
     try:
-        socket = create_websocket(cluster.access.configuration, url, cluster.access.credentials())
+        socket.connect(
+            url,
+            socket=cluster.open_socket(),
+            header=[f"User-Agent: {USER_AGENT}", *header],
+            subprotocols=_PROTOCOLS,
+            suppress_origin=True,
+        )
     except websocket.WebSocketBadStatusException as refused:
         body = refused.resp_body or b""
         raise from_status(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from launcher.json_object import load_json
+from launcher.k8s import transport
 from launcher.k8s.errors import ClusterError, DeadlineExceeded, Unreachable, from_status
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from launcher.k8s.kubeconfig import Access
 
+USER_AGENT = "slipway-launcher"
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 20.0
 _BUSY_TRIES, _BUSY_SECONDS = 6, 5.0
@@ -82,11 +86,18 @@ class Connection:
     deadline: float | None = None
 
     def __init__(self, access: Access) -> None:
-        from kubernetes.client.rest import RESTClientObject
-
         self.access = access
-        # The kubernetes package sets up TLS, proxies and client certificates; requests use its connection pool.
-        self._pool: urllib3.PoolManager = RESTClientObject(access.configuration).pool_manager
+        _, self._certificate = access.identity.current()
+        self._pool = transport.pool_manager(access, self._certificate)
+
+    def open_socket(self) -> socket.socket:
+        """Return a new connection to the API server, with its TLS. Raises Unreachable if there is no answer."""
+        import urllib3
+
+        try:
+            return transport.connect(self._pool, self.access.server, _CONNECT_SECONDS)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
 
     def request(
         self,
@@ -109,14 +120,15 @@ class Connection:
 
         in_parts = stream or self.deadline is not None
         url = f"{self.access.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        sent = {
-            "User-Agent": "slipway-launcher",
-            "Accept": "application/json",
-            # A thousand runs with their Workloads are 19 MB without compression.
-            **({} if stream else {"Accept-Encoding": "gzip"}),
-            **self.access.credentials(),
-            **(headers or {}),
-        }
+        sent = urllib3.HTTPHeaderDict({"User-Agent": USER_AGENT, "Accept": "application/json"})
+        if self.access.compress and not stream:  # a thousand runs with their Workloads are 19 MB without compression
+            sent["Accept-Encoding"] = "gzip"
+        sent.update(headers or {})
+        own, certificate = self.access.identity.current()
+        for name, value in own:
+            sent.add(name, value.encode().decode("latin-1"))  # sent as UTF-8, as by Go
+        if certificate != self._certificate:  # the credential plugin renewed it
+            self._certificate, self._pool = certificate, transport.pool_manager(self.access, certificate)
 
         def send() -> urllib3.BaseHTTPResponse:
             return self._pool.request(
@@ -152,6 +164,8 @@ class Connection:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._in_time(0.0)  # if the deadline has passed, it is the cause
             raise self._unreachable(error) from error
+        if answer.status == 401:
+            self.access.identity.rejected()
         names = {key.lower(): value for key, value in answer.headers.items()}
         response = Response(answer.status, names, answer, body)
         if answer.status >= 400 and not raw:
@@ -196,17 +210,34 @@ class Connection:
         return self.request(method, path, query=query, body=data, headers={"Content-Type": content_type}).json_object()
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        name, server = self.access.name, self.access.server
-        known = re.search(r"certificate verify failed: ([^(]+)", str(error))
-        if known:
+        import urllib3
+
+        name, server, proxy = self.access.name, self.access.server, self.access.proxy
+        cause, through = _cause(error), f" through the proxy {proxy.url} ({proxy.source})" if proxy else ""
+        inner: Any = _innermost(error)
+        if isinstance(inner, ssl.SSLCertVerificationError):
+            who = f"{name[:1].upper()}{name[1:]} ({server})"
+            if proxy is not None and isinstance(error, urllib3.exceptions.ProxyError):
+                who, through = f"The proxy {proxy.url} ({proxy.source}) of {name}", ""
             return Unreachable(
-                f"{name[:1].upper()}{name[1:]} ({server}) presents a certificate that the kubeconfig does not trust: "
-                f"{known[1].strip().rstrip('.')}.",
+                f"{who} presents a certificate that the kubeconfig does not trust{through}: "
+                f"{inner.verify_message.rstrip('.')}.",
                 "The cluster may have been created again: get its credentials again. Otherwise another server may "
                 "intercept the connection.",
             )
+        # With SOCKS, urllib3 reports the errors of the proxy as those of a new connection.
+        of_proxy = (urllib3.exceptions.ProxyError, urllib3.exceptions.NewConnectionError)
+        if proxy is not None and isinstance(error, of_proxy):
+            refused = re.search(r"Tunnel connection failed: (.+)", cause)
+            return Unreachable(
+                f"The proxy {proxy.url} ({proxy.source}) does not connect to the API server of {name} ({server}): "
+                f"{f'it answers {refused[1]}' if refused else cause}.",
+                "The credentials of a proxy are a part of its URL: http://USER:PASSWORD@HOST:PORT."
+                if "407" in cause or "authentication failed" in cause
+                else f"Check that the proxy runs and may connect to the server, or change {proxy.source}.",
+            )
         return Unreachable(
-            f"The API server of {name} ({server}) does not answer: {_cause(error)}.",
+            f"The API server of {name} ({server}) does not answer{through}: {cause}.",
             "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context.",
         )
 
@@ -219,22 +250,37 @@ def _not_json(expected: str, status: int) -> ClusterError:
     )
 
 
+def _innermost(error: BaseException) -> BaseException:
+    """Return the error that urllib3 and http.client wrap, at any depth."""
+    for inner in (getattr(error, "reason", None), getattr(error, "original_error", None), *error.args):
+        if isinstance(inner, BaseException) and inner is not error:
+            return _innermost(inner)
+    return error
+
+
 def _cause(error: BaseException) -> str:
     """Return a short description of the error that urllib3 wraps."""
-    inner: BaseException | None = getattr(error, "reason", None) if not isinstance(error, OSError) else error
-    if isinstance(inner, BaseException) and inner is not error:
-        return _cause(inner)
+    error = _innermost(error)
     kind = type(error).__name__
     if kind in ("ConnectTimeoutError", "ReadTimeoutError", "TimeoutError"):
         return "no answer in time"
-    if kind == "NameResolutionError":
-        return "its name cannot be resolved"
-    if kind == "SSLError":
-        return f"its certificate is not accepted ({' '.join(str(error).split())})"
     text = " ".join(str(error).split())
-    for known in ("Connection refused", "No route to host", "Network is unreachable", "Connection reset by peer"):
+    if kind == "NameResolutionError" or "Name or service not known" in text:
+        return "its name cannot be resolved"
+    if isinstance(error, ssl.SSLError):
+        return f"its certificate is not accepted ({text})"
+    for known in (
+        "Connection refused",
+        "No route to host",
+        "Network is unreachable",
+        "Connection reset by peer",
+        "Host unreachable",
+        "Network unreachable",
+    ):
         if known in text:
             return known[0].lower() + known[1:]
-    if "IncompleteRead" in text:
+    if "IncompleteRead" in text or kind == "RemoteDisconnected":
         return "the server closed the connection"
+    if "Tunnel connection failed" in text:
+        return text
     return text.rpartition(": ")[2] or kind

@@ -30,7 +30,8 @@ _FACTORS = {
 # "1e3" and "1E3" are numbers; "1E" has the suffix for exa. Kubernetes stores no amount outside of 1e-9 and 2**63, and a
 # larger exponent would make a number of gigabytes.
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?)(?P<unit>[numkMGTPE]|[KMGTPE]i)?", re.ASCII
+    r"(?P<number>[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))((?P<exponent>[eE][+-]?[0-9]{1,2})|(?P<unit>[numkMGTPE]|[KMGTPE]i))?",
+    re.ASCII,
 )
 _QUANTITY_LENGTH = 64
 
@@ -231,4 +232,4 @@ def quantity(text: object) -> Decimal:
     match = _QUANTITY.fullmatch(str(text).strip()) if len(str(text)) <= _QUANTITY_LENGTH else None
     if match is None:
         raise ValueError(f'"{str(text)[:_QUANTITY_LENGTH]}" is not a valid quantity')
-    return Decimal(match["number"]) * _FACTORS[match["unit"] or ""]
+    return Decimal(match["number"] + (match["exponent"] or "")) * _FACTORS[match["unit"] or ""]

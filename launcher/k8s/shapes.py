@@ -239,6 +239,12 @@ _QUOTA: Shape = [
     }
 ]
 _USAGE: Shape = [{"name!": text, "resources": [{"name!": text, "total": amount}]}]
+_QUEUE_STATUS: Shape = {
+    "conditions": _CONDITIONS,
+    "pendingWorkloads": number,
+    "admittedWorkloads": number,
+    "flavorsReservation": _USAGE,
+}
 _HOOKS: Mapping[str, Shape] = {
     "metadata!": _META,
     "webhooks": [
@@ -341,7 +347,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "LocalQueue": {
         "metadata!": _META,
         "spec": {"clusterQueue": text, "stopPolicy": text},
-        "status": {"conditions": _CONDITIONS},
+        "status": _QUEUE_STATUS,
     },
     "ClusterQueue": {
         "metadata!": _META,
@@ -354,7 +360,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
             "preemption": {"withinClusterQueue": text, "reclaimWithinCohort": text},
             "namespaceSelector": {"matchLabels": _TEXTS},
         },
-        "status": {"conditions": _CONDITIONS, "pendingWorkloads": number, "flavorsReservation": _USAGE},
+        "status": _QUEUE_STATUS,
     },
     "Cohort": {"metadata!": _META, "spec": {"parentName": text, "resourceGroups": _QUOTA}},
     "ResourceFlavor": {

@@ -174,13 +174,17 @@ def install(plan: ReleasePlan, say: Say, *, force: bool = False, seconds: float 
         began = time.time()
         try:
             say(f"{'Upgrading' if _last_good(plan.history) else 'Installing'} {plan.name} …")
-            plan.helm.install_or_upgrade(plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS)
+            warnings = plan.helm.install_or_upgrade(
+                plan.chart, plan.name, plan.namespace, plan.user.tree, timeout=_HELM_SECONDS
+            )
         except HelmError as error:
             _take_back_namespaces(plan, began)
             raise _taken_back(plan, error) from error
         except KeyboardInterrupt:  # Helm got it as well and has rolled back
             _take_back_namespaces(plan, began)
             raise Detached(f"Interrupted. {_left(plan)}") from None
+        for line in warnings:
+            say(line)
         diff.apply_remaining(plan.cluster, plan.rendered, plan.changes)
     limit = readiness.SECONDS[plan.chart] if seconds is None else seconds
     try:
@@ -193,11 +197,21 @@ def install(plan: ReleasePlan, say: Say, *, force: bool = False, seconds: float 
 
 def helm_for(cluster: Cluster) -> Helm:
     """Return Helm for the same cluster. Raises LauncherError if the environment points Helm to another one."""
-    for name in ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"):
-        if os.environ.get(name):
+    for name in (
+        "HELM_KUBEAPISERVER",
+        "HELM_KUBETOKEN",
+        "HELM_KUBEASUSER",
+        "HELM_KUBEASGROUPS",
+        "HELM_KUBECAFILE",
+        "HELM_KUBETLS_SERVER_NAME",
+        "HELM_KUBEINSECURE_SKIP_TLS_VERIFY",
+        "HELM_KUBECONTEXT",
+    ):
+        # Helm is given the context, unless it uses the service account of its pod.
+        if os.environ.get(name) and (name != "HELM_KUBECONTEXT" or cluster.context == "in-cluster"):
             raise LauncherError(
-                f"{name} is set, so Helm would use another API server or another user than the context "
-                f"{cluster.context}.",
+                f"{name} is set, so Helm would use another API server, another user or another certificate than the "
+                f"context {cluster.context}.",
                 f"unset {name}; --context chooses the cluster.",
             )
     return Helm(None if cluster.context == "in-cluster" else cluster.context, where=cluster.name)

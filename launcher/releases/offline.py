@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from launcher.config.checks.problems import Problem, error_in_file
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, error_in_file
 from launcher.config.plan import CheckFailed
 from launcher.config.values.reader import InvalidFile
 from launcher.config.values.tree import Values
@@ -15,14 +15,31 @@ from launcher.releases.install import default_name
 
 
 def check(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> list[Problem]:
-    """Return the violations of the chart's schema or, if there are none, those of its rules, which Helm evaluates."""
+    """Return the violations of the chart's schema or, if there are none, those of its rules, which Helm evaluates.
+
+    Without a violation, returns a warning for each flavor that no quota has.
+    """
     try:
-        render(chart, name, files, sets)
+        user, effective = release_values.load(chart, files, sets)
+        render_values(chart, name, user, effective)
     except InvalidFile as error:
         return [error_in_file(error)]
     except CheckFailed as error:
         return error.problems
-    return []
+    return list(_unused(user, effective)) if chart == "queues" else []
+
+
+def _unused(user: Values, effective: Values) -> Iterator[Problem]:
+    tree = effective.tree
+    owners = [each for section in ("clusterQueues", "cohorts") for each in tree[section].values() if each]
+    used = {flavor for owner in owners for flavor in owner.get("quota") or ()}
+    for name, flavor in tree["flavors"].items():
+        if flavor is not None and flavor.get("create", True) and name not in used:
+            message = (
+                f"flavors.{name} is in no quota, so no run of these queues can use it; add it to a quota of "
+                "clusterQueues, or remove it."
+            )
+            yield CheckContext(user, effective).problem("quota", ("flavors", name), message, WARNING)
 
 
 def render(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> Rendering:

@@ -122,7 +122,9 @@ def _ray_service(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if not model.observed:
         return f"{called}: KubeRay has not processed it yet."
     if model.answers and not model.pending:
-        return ""
+        low, _ = model.replica_limits
+        few = low is not None and model.replicas < low
+        return f"{called}: {model.replicas} of at least {low} replicas answer." if few else ""
     if model.failure:
         return f"{called}: the model does not answer: {model.failure}."
     name = model.newest_cluster

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from launcher.report import build
-from tests import report_runs as runs
+from launcher.products.report.build import build
 from tests.browser.chromium import TIMEOUT_MS, launch
+from tests.products.report import report_runs as runs
 
 ODD = "<img src=x onerror=window.pwned=1>"
 SPIKE = 77.5
@@ -33,6 +34,14 @@ class OpenPage:
 
     def js(self, code: str) -> Any:
         return self.page.evaluate(code)
+
+    def until(self, condition: str, seconds: float = TIMEOUT_MS / 1000) -> bool:
+        """Return whether the JavaScript expression becomes true in this time. A loaded machine needs seconds."""
+        try:
+            self.page.wait_for_function(condition, timeout=1000 * seconds)
+        except PlaywrightTimeout:
+            return False
+        return True
 
 
 # Playwright's event loop runs in this thread until the fixture ends, and no other event loop can run there.
@@ -116,6 +125,14 @@ def mixed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def single(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report_of([folder / "long"], tmp_path_factory.mktemp("pages") / "single.html")
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of four learning rates and two batch sizes."""
+    home = tmp_path_factory.mktemp("swept")
+    found = [runs.long_run(home / f"rate-{number}", 300, number=rate) for number, rate in enumerate((0, 2, 9, 29))]
+    return report_of(found, tmp_path_factory.mktemp("pages") / "swept.html")
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.simulation.comparison import Comparison
-from launcher.simulation.page import page
+from launcher.products.planner.simulation.comparison import Comparison
+from launcher.products.planner.simulation.page import page
 from tests.browser.conftest import ODD, OpenPage
 from tests.browser.test_report_page import INKS, rgb
-from tests.unit.test_simulation_trace import BUSY, simulated
+from tests.products.planner.test_simulation_trace import BUSY, simulated
 
 pytestmark = pytest.mark.browser
 

@@ -132,6 +132,12 @@ BAD = [
         "has 201 entries; it can have at most 200.",
     ),
     InvalidValues(
+        "data",
+        f"worker: {{env: {{A: {50_000 * 'x'}}}}}\nslice: {{count: 8, placement: topology}}",
+        "9 pod templates with them have more than 262144 bytes, the maximum of an object; put long texts into files",
+        RAY,
+    ),
+    InvalidValues(
         "run.command",
         f"run: {{command: [{60_001 * 'x'}]}}",
         "has 60001 bytes; it can have at most 60000. Put long texts into a file in the storage.",
@@ -381,6 +387,11 @@ BAD = [
         "requires slice.provisioning: reservation; it is on-demand.",
     ),
     InvalidValues(
+        "slice.reservation",
+        "slice: {provisioning: reservation, reservation: projects/p/reservations/r}",
+        '"projects/p/reservations/r" is a path; write only the reservation\'s name, and its project in',
+    ),
+    InvalidValues(
         "slice.reservation", "slice: {provisioning: reservation, reservation: A}", '"A" is not a valid Kubernetes name'
     ),
     InvalidValues("slice.placement", "slice: {placement: compact}", "value must be one of 'exclusive', 'topology'"),
@@ -527,7 +538,12 @@ BAD = [
         "storage: {sidecarLimits: {memory: 1 GB}}",
         '"1 GB" is not a valid amount of memory;',
     ),
-    InvalidValues("storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: 0}}", "got number, want null or string"),
+    InvalidValues(
+        "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: true}}", "got boolean, want null or number"
+    ),
+    InvalidValues(
+        "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: -1}}", '"-1" is not a valid amount of cpu;'
+    ),
     InvalidValues(
         "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: many}}", '"many" is not a valid amount of cpu;'
     ),
@@ -563,16 +579,26 @@ BAD = [
     ),
     InvalidValues("worker.cpu", 'worker: {cpu: "0"}', '"0" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is not a valid amount of cpu; write it like 8 or 500m.'),
-    InvalidValues("worker.cpu", 'worker: {cpu: "1e3"}', '"1e3" is not a valid amount of cpu; write it like 8 or 500m.'),
-    InvalidValues("worker.cpu", "worker: {cpu: 8}", "got number, want string"),
+    InvalidValues("worker.cpu", "worker: {cpu: 1e3m}", '"1e3m" is not a valid amount of cpu; write it like 8 or 500m.'),
+    InvalidValues("worker.cpu", "worker: {cpu: [8]}", "got array, want number or string"),
+    InvalidValues("worker.cpu", "worker: {cpu: -8}", '"-8" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues(
         "worker.memory", "worker: {memory: 16 GB}", '"16 GB" is not a valid amount of memory; write it like 16Gi.'
     ),
     InvalidValues(
         "worker.memory", "worker: {memory: 16GiB}", '"16GiB" is not a valid amount of memory; write it like 16Gi.'
     ),
+    InvalidValues("worker.memory", 'worker: {memory: "16"}', '"16" is less than 1 MiB; without a unit it is in bytes'),
+    InvalidValues("worker.memory", "worker: {memory: 0.5}", '"0.5" is less than 1 MiB; without a unit it is in bytes'),
+    InvalidValues("head.memory", "head: {memory: 512m}", '"512m" is less than 1 MiB; without a unit it is in', RAY),
     InvalidValues(
-        "worker.memory", 'worker: {memory: "16"}', '"16" is not a valid amount of memory; write it like 16Gi.'
+        "cluster.groups.big.memory",
+        "cluster: {groups: {big: {accelerator: v6e, topology: 4x4, memory: 16}}}",
+        '"16" is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi.',
+        (CLUSTER,),
+    ),
+    InvalidValues(
+        "storage.text.cacheSize", "storage: {text: {cacheSize: 100}}", '"100" is less than 1 MiB; without a unit it is'
     ),
     InvalidValues(
         "worker.memory", "worker: {memory: 0Gi}", '"0Gi" is not a valid amount of memory; write it like 16Gi.'
@@ -624,9 +650,77 @@ BAD = [
     InvalidValues(
         "worker.env.JOB_INDEX", 'worker: {env: {JOB_INDEX: "0"}}', "is set by Slipway; remove it.", (JOB_SET,)
     ),
+    *(
+        InvalidValues(
+            f"worker.env.{name}",
+            f'worker: {{env: {{{name}: "0"}}}}',
+            f"would be the same on every host, and {name} is set for each host; remove it.",
+            kinds,
+        )
+        for name, kinds in (
+            ("TPU_WORKER_ID", ALL),
+            ("TPU_WORKER_HOSTNAMES", ALL),
+            ("TPU_TOPOLOGY", ALL),
+            ("MEGASCALE_SLICE_ID", ALL),
+            ("SLIPWAY_HOST_INDEX", ALL),
+            ("JAX_COORDINATOR_ADDRESS", ALL),
+            ("JOB_COMPLETION_INDEX", (JOB_SET,)),
+        )
+    ),
+    InvalidValues(
+        "worker.secretEnv.JAX_PROCESS_ID",
+        "worker: {secretEnv: {JAX_PROCESS_ID: {name: my, key: k}}}",
+        "would be the same on every host, and JAX_PROCESS_ID is set for each host; remove it.",
+    ),
+    InvalidValues(
+        "worker.env.RAY_ADDRESS",
+        "worker: {env: {RAY_ADDRESS: auto}}",
+        "KubeRay sets RAY_ADDRESS, the place of a host in its Ray cluster; remove it.",
+        RAY,
+    ),
     InvalidValues(
         "worker.envFrom", "worker: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is not a valid object name; use'
     ),
+    # Additional fields of the pods.
+    InvalidValues(
+        "pods.extraVolumes", "pods: {extraVolumes: {storage: {emptyDir: {}}}}", "already have a volume storage"
+    ),
+    InvalidValues("pods.extraVolumes", "pods: {extraVolumes: {A b: {emptyDir: {}}}}", '"A b" is not a valid name;'),
+    InvalidValues(
+        "head.pods.initContainers",
+        "head: {pods: {initContainers: {ray-head: {image: i}}}}",
+        "already have a container ray-head",
+    ),
+    InvalidValues(
+        "pods.sidecars.logs",
+        "pods: {sidecars: {logs: {image: i}}}",
+        "move it to pods.initContainers, with restartPolicy: Always.",
+        (JOB_SET,),
+    ),
+    InvalidValues("worker.pods", "worker: {pods: {volumes: {}}}", '"volumes" is not a key of pods.'),
+    InvalidValues(
+        "pods.extraVolumeMounts", "pods: {extraVolumeMounts: {data: {name: a}}}", '"data" is not a mount path;'
+    ),
+    InvalidValues(
+        "pods.extraVolumeMounts", "pods: {extraVolumeMounts: {/dev/shm: {name: a}}}", "Slipway uses /dev/shm; mount"
+    ),
+    InvalidValues(
+        "commonLabels", "commonLabels: {slipway.dev/run: a}", "a controller sets slipway.dev/run; remove it."
+    ),
+    InvalidValues("commonLabels.a", "commonLabels: {a: b c}", '"b c" is not a valid label value;'),
+    InvalidValues("commonAnnotations", "commonAnnotations: {a b: c}", '"a b" is not a valid key of an annotation;'),
+    InvalidValues("head.env", "head: {env: {A-B: a}}", '"A-B" is not a valid variable name;'),
+    InvalidValues(
+        "head.secretEnv.A",
+        "head: {env: {A: a}, secretEnv: {A: {name: my, key: k}}}",
+        "head.env.A and head.secretEnv.A are both set; remove one of them.",
+    ),
+    InvalidValues(
+        "head.env.RAY_JOB_STOP_WAIT_TIME_S",
+        "head: {env: {RAY_JOB_STOP_WAIT_TIME_S: '1'}}",
+        "is set by Slipway or KubeRay; remove it.",
+    ),
+    InvalidValues("head.env.MY_TOKEN", "head: {env: {MY_TOKEN: a}}", "would store a secret in the run's record;"),
     InvalidValues(
         "worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"
     ),
@@ -638,6 +732,72 @@ BAD = [
     ),
     InvalidValues(
         "worker.nodeSelector.a", "worker: {nodeSelector: {a: b c}}", '"b c" is not a valid label value; use at most 63'
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {cloud.google.com/gke-tpu-topology: 2x2}}",
+        '"2x2" contradicts slice.topology, 4x4: no node has both labels. Remove it, or change slice.topology.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v5p-slice}}",
+        '"tpu-v5p-slice" contradicts slice.accelerator, whose nodes have tpu-v6e-slice: no node has both labels.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {node.kubernetes.io/instance-type: ct5p-hightpu-4t}}",
+        '"ct5p-hightpu-4t" contradicts slice.machineType, ct6e-standard-4t. Remove it, and set slice.machineType.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {kubernetes.io/arch: arm64}}",
+        '"arm64" is wrong for v6e, whose nodes have amd64. Remove it.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {kubernetes.io/os: windows}}",
+        '"windows" is wrong: the image is for linux. Remove it.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {cloud.google.com/gke-accelerator: nvidia-l4}}",
+        "nodes of v6e do not have this label. Remove it, or change slice.accelerator.",
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "slice: {accelerator: h100-80gb, topology: ''}\n"
+        "worker: {nodeSelector: {cloud.google.com/gke-accelerator: nvidia-l4}}",
+        '"nvidia-l4" contradicts slice.accelerator, whose nodes have nvidia-h100-80gb: no node has both labels.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "slice: {accelerator: h100-80gb, topology: ''}\n"
+        "worker: {nodeSelector: {cloud.google.com/gke-tpu-topology: 2x2}}",
+        "nodes of h100-80gb do not have this label. Remove it, or change slice.accelerator.",
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "slice: {provisioning: reservation, reservation: mine}\n"
+        "worker: {nodeSelector: {cloud.google.com/reservation-name: other}}",
+        '"other" contradicts slice.reservation, mine: no node has both labels. Remove it, or change slice.reservation.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "slice: {accelerator: h100-80gb, topology: ''}\nworker: {nodeSelector: {node.kubernetes.io/instance-type: g2}}",
+        '"g2" contradicts slice.machineType, a3-highgpu-8g. Remove it, and set slice.machineType.',
+    ),
+    InvalidValues(
+        "head.nodeSelector",
+        "head: {nodeSelector: {kubernetes.io/os: windows}}",
+        "the image is for linux. Remove it.",
+        RAY,
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "cluster: {groups: {big: {accelerator: v6e, topology: 2x2}}}\n"
+        "worker: {nodeSelector: {cloud.google.com/gke-tpu-topology: 4x4}}",
+        '"4x4" contradicts cluster.groups.big.topology, 2x2: no node has both labels.',
+        (CLUSTER,),
     ),
     InvalidValues("worker.nodeSelector.a", "worker: {nodeSelector: {a: true}}", "got boolean, want null or string"),
     InvalidValues(
@@ -799,7 +959,7 @@ BAD = [
     InvalidValues(
         "data", 'data: {corpus: ""}', "there is nothing to train on; set data.files, or data.corpus: python,", RUNS
     ),
-    InvalidValues("data.corpus", "data: {files: [a.txt]}", "data.files and data.corpus are both set; remove one", RUNS),
+    InvalidValues("data.corpus", "data: {files: [/a]}", "data.files and data.corpus are both set; remove one", RUNS),
     InvalidValues(
         "data.files",
         "data: {corpus: '', files: ['gs://b/x.txt']}",
@@ -816,11 +976,23 @@ BAD = [
         '"s3://b/x" is a URL; the trainer reads files',
         RUNS,
     ),
+    InvalidValues(
+        "data.files",
+        "data: {corpus: '', files: [text/a.txt]}",
+        '"text/a.txt" is a relative path, and the pods do not have the files of this machine; write the path in',
+        RUNS,
+    ),
+    InvalidValues(
+        "data.heldOut.files",
+        "data: {heldOut: {files: [/data/a.CSV]}}",
+        '"/data/a.CSV" is not a .txt, .md, .jsonl or .parquet file; convert it. A folder of this name needs a "/"',
+        RUNS,
+    ),
     InvalidValues("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
     InvalidValues("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
     InvalidValues(
         "data",
-        f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1200))}]}}",
+        f"data: {{corpus: '', files: [{', '.join('/x' * 50 + str(i) for i in range(1200))}]}}",
         "the run config is too large: a Kubernetes object can have at most 256 KiB of annotations;",
         RUNS,
     ),
@@ -1034,6 +1206,8 @@ GOOD_VALUES = {
     "a digest": (f"image: {{tag: '', digest: 'sha256:{'0a' * 32}'}}", ALL),
     "a tag of 128": (f"image: {{tag: {'a' * 128}}}", ALL),
     "an amount with a fraction": ("worker: {memory: 1.5Gi, cpu: '0.5'}", ALL),
+    "numbers": ("worker: {cpu: 40, memory: 17179869184}\nhead: {cpu: 1.5}\nstorage: {sidecarLimits: {cpu: 0}}", ALL),
+    "forms of Kubernetes": ("worker: {cpu: '5e-1', memory: 128974848000m}\nhead: {memory: '+1E10'}", ALL),
     "milli": ("worker: {cpu: 500m, memory: 512M}\nhead: {cpu: 1500m}", ALL),
     "seven slices by topology": ("slice: {count: 7, placement: topology}", ALL),
     "eight slices": ("slice: {count: 8}", ALL),
@@ -1063,8 +1237,20 @@ GOOD_VALUES = {
     "text that is no text": ("data: {corpus: ''}\ntrain: {dataset_type: synthetic}", ALL),
     "a toleration of all": ("worker: {tolerations: {all: {key: '', operator: Exists}}}", ALL),
     "a label with a domain": ("worker: {nodeSelector: {example.com/pool: A_b.c}}", ALL),
+    "labels of the slice's nodes": (
+        "worker: {nodeSelector: {cloud.google.com/gke-tpu-topology: 4x4, kubernetes.io/arch: amd64,"
+        " node.kubernetes.io/instance-type: ct6e-standard-4t, cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice}}",
+        ALL,
+    ),
+    "GPUs off GKE": (
+        "slice: {accelerator: mine, topology: ''}\n"
+        "worker: {nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}\n"
+        "common: {accelerators: {mine: {kind: gpu, label: H, labelKey: nvidia.com/gpu.product, machineTypes: {p5: 8},"
+        " defaultMachineType: p5, rayAcceleratorType: H100, dimensions: 0, hbmGiB: 80, peakTflops: 989}}}",
+        ALL,
+    ),
     "an empty label": ("worker: {nodeSelector: {pool: ''}}", ALL),
-    "a large config": (f"data: {{corpus: '', files: [{', '.join('x' * 100 + str(i) for i in range(1100))}]}}", RUNS),
+    "a large config": (f"data: {{corpus: '', files: [{', '.join('/x' * 50 + str(i) for i in range(1100))}]}}", RUNS),
     "a row of one's own": (
         "slice: {accelerator: mine, topology: ''}\ncommon: {accelerators: {mine: {kind: gpu, label: mine, "
         "rayAcceleratorType: X, dimensions: 0, machineTypes: {big: 8}, defaultMachineType: big, hbmGiB: 1, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +28,15 @@ def template(helm: Path, chart: Path | str, files: Sequence[Path | str] = (), *o
     command = [str(helm), "template", "x", str(chart), "--kube-version", KUBE_VERSION]
     for file in files:
         command += ["-f", str(file)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, env=environment())
     if done.returncode != 0:
         raise HelmError(done.stderr.strip())
     return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for Helm. Without garbage collection, it takes two thirds of the time."""
+    return {"GOGC": "off", **os.environ}
 
 
 def dump_chart(folder: Path, values: str = "") -> Path:

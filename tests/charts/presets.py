@@ -22,7 +22,7 @@ VALUES = CHECKOUT / "values"
 LOCAL = {"quickstart"}
 """Presets of runs on the user's machine, which no chart renders."""
 GKE = "clusters/gke/"
-"""The folder of the presets of `launcher cluster`. tests/unit/test_gke_plan.py checks them with charts/queues."""
+"""The folder of the presets of `launcher cluster`. test_gke_plan.py checks them with charts/queues."""
 
 RUN: dict[str, Any] = {
     "run": {"name": "demo"},

@@ -40,6 +40,13 @@ AMOUNTS: list[tuple[str | float, str]] = [
 KEPT: list[tuple[str | float, str]] = [("08", "8"), ("1e3", "1k"), ("15E2", "1500"), ("1e-2", "10m"), (1e-08, "1m")]
 """Amounts with an exponent or leading zeros, which the API server keeps, and the same amounts without them."""
 
+FORMS: dict[str, bool] = {
+    **{str(given): True for given, _ in [*AMOUNTS, *KEPT]},
+    **dict.fromkeys(["+5", "5.", "16.7Gi", "1e+3", "1E-2", "1n", "7u", "3Pi", "2Ei", "128974848000m"], True),
+    **dict.fromkeys(["", "1e", "1e3m", "1e1.5", "1.2.3", "16GB", "16gi", "16 Gi", "5K", "5ki", "--5"], False),
+}
+"""Texts, and whether Kubernetes accepts each as a quantity. (It reads "." and "Gi" as 0, against its grammar.)"""
+
 _MAPS = {"requests", "limits", "hard"}
 _FIELDS = {"nominalQuota", "borrowingLimit", "lendingLimit", "sizeLimit", "weight"}
 
@@ -54,6 +61,14 @@ def quantities(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             here = f"{path}.{key}".removeprefix(".")
             if key in _FIELDS:
                 yield here, value
+            elif key in _MAPS and isinstance(value, list):  # of a LimitRange
+                for number, item in enumerate(value):
+                    maps = {field: amounts for field, amounts in item.items() if isinstance(amounts, dict)}
+                    yield from (
+                        (f"{here}[{number}].{field}.{name}", amount)
+                        for field, amounts in maps.items()
+                        for name, amount in amounts.items()
+                    )
             elif key in _MAPS:
                 yield from ((f"{here}.{name}", amount) for name, amount in value.items())
             else:

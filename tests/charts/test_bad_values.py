@@ -250,14 +250,22 @@ def wrong_type(path: tuple[str, ...]) -> Any:
     node = checks.schema("run")
     for key in path:
         node = node["properties"][key]
-    return {"string": 5, "integer": "five", "number": "five", "boolean": "no", "array": "x", "object": "x"}[
-        node["type"]
-    ]
+    kinds = {"string": 5, "integer": "five", "number": "five", "boolean": "no", "array": "x", "object": "x"}
+    return [5] if isinstance(node["type"], list) else kinds[node["type"]]
 
 
+def is_required(path: tuple[str, ...]) -> bool:
+    """Return whether the key cannot be null: its default is not empty."""
+    node = checks.schema("run")
+    for key in path[:-1]:
+        node = node["properties"][key]
+    return path[-1] in node.get("required", ())
+
+
+REQUIRED = [path for path in LEAVES if is_required(path)]
 TOTAL: dict[str, dict[tuple[str, ...], Any]] = {
     "a wrong type": {path: wrong_type(path) for path in LEAVES},
-    "null": dict.fromkeys(LEAVES),
+    "null": dict.fromkeys(REQUIRED),
     "null sections": dict.fromkeys([path for path in SECTIONS if len(path) == 1]),
     "unknown keys": {(*path, "zzz"): 1 for path in [(), *SECTIONS]},
     "a list": {path: [1] for path in SECTIONS if len(path) == 1},

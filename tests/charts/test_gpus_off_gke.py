@@ -10,7 +10,7 @@ import yaml
 
 from launcher.config import accelerators
 from launcher.config.values import files as values
-from launcher.simulation.platform import from_objects
+from launcher.products.planner.simulation.platform import from_objects
 from tests.charts import schemas
 from tests.charts.helm import template
 from tests.charts.queues_chart import CHART, one, quotas

@@ -1,4 +1,4 @@
-"""null removes an entry of a map that another file has: in Helm 3 and 4, in an umbrella chart, in the launcher."""
+"""null removes an entry of a map, or sets an empty default: in Helm 3 and 4, in an umbrella chart, in the launcher."""
 
 from __future__ import annotations
 
@@ -23,13 +23,30 @@ RUN = """
 image: {repository: example.com/image, tag: "1"}
 slice: {accelerator: v6e, topology: 2x2}
 storage: {bucket: a-bucket, sidecarLimits: {cpu: "1"}}
-head: {nodeSelector: {a: b}, tolerations: {t: {key: t}}}
+head:
+  env: {H: b}
+  secretEnv: {T: {name: s, key: s}}
+  nodeSelector: {a: b}
+  tolerations: {t: {key: t}}
+  pods: {labels: {a: b}}
 worker:
   env: {A: b}
   secretEnv: {S: {name: s, key: s}}
   envFrom: {settings: ConfigMap}
   nodeSelector: {a: b}
   tolerations: {t: {key: t}}
+  pods: {labels: {a: b}}
+pods:
+  labels: {a: b}
+  annotations: {a: b}
+  extraVolumes: {v: {emptyDir: {}}}
+  extraVolumeMounts: {/v: {name: v}}
+  initContainers: {i: {image: i}}
+  sidecars: {s: {image: s}}
+  topologySpreadConstraints: {t: {maxSkew: 1, topologyKey: t, whenUnsatisfiable: ScheduleAnyway}}
+  hostAliases: {h: {ip: 10.0.0.8, hostnames: [h]}}
+commonLabels: {a: b}
+commonAnnotations: {a: b}
 cluster:
   labels: {a: b}
 """
@@ -92,6 +109,50 @@ def test_null_removes_an_entry_of_every_map(
     monkeypatch.setenv("SLIPWAY_HELM", str(helm))
     by_launcher = Helm().manifest(chart, "x", "default", values.load([first, null]).tree)
     assert by_launcher == expected
+
+
+def emptied(tree: Tree, *, to: Any = None, known: Tree | None = None) -> Tree:
+    """Return the keys that are empty in the tree and in `known`, with null, or if `to` is EMPTY with their value."""
+    found: Tree = {}
+    for key, value in tree.items():
+        given = (known or {}).get(key)
+        if value in ("", [], {}) and not given:
+            found[key] = value if to is EMPTY else to
+        elif isinstance(value, dict) and (below := emptied(value, to=to, known=given)):
+            found[key] = below
+    return found
+
+
+EMPTY = object()
+
+
+@pytest.mark.parametrize("chart", ["queues", "run", "ray-cluster", "serve"])
+def test_null_is_the_default_of_a_key_that_is_empty_by_default(helm: Path, tmp_path: Path, chart: str) -> None:
+    file, library = {"queues": ("queues/templates/_rules.tpl", "queues.emptyValues")}.get(
+        chart, ("common/templates/_values.tpl", "common.emptyValuesOfRun")
+    )
+    defaults: Tree = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
+    defaults.pop("train", None)
+    text = (CHARTS / file).read_text().split(f'define "{library}" -}}}}')[1].split("{{-")[0]
+    assert json.loads(text) == emptied(defaults, to=EMPTY)
+
+    every = values.read_text(json.dumps(emptied(defaults)).encode(), "nulls")
+    assert values.with_defaults(every, values.chart_defaults(chart)).tree == values.chart_defaults(chart).tree
+
+    first, null = tmp_path / "first.yaml", tmp_path / "null.yaml"
+    first.write_text(yaml.safe_dump(base(chart)))
+    null.write_text(yaml.safe_dump(emptied(defaults, known=base(chart))))
+    assert template(helm, CHARTS / chart, [first]) == template(helm, CHARTS / chart, [first, null])
+
+
+def test_an_overlay_with_null_empties_a_map(helm: Path, tmp_path: Path) -> None:
+    first, null = tmp_path / "first.yaml", tmp_path / "null.yaml"
+    first.write_text(yaml.safe_dump(base("run")))
+    null.write_text("worker: {env: null, tolerations: }\nimage: {digest: ~}\n")
+    assert "name: A\n" in template(helm, CHARTS / "run", [first])
+    assert "name: A\n" not in template(helm, CHARTS / "run", [first, null])
+    tree = values.with_defaults(values.load([first, null]), values.chart_defaults("run")).tree
+    assert (tree["worker"]["env"], tree["worker"]["tolerations"], tree["image"]["digest"]) == ({}, {}, "")
 
 
 def test_an_overlay_removes_a_team_with_its_queue_and_flavor(helm: Path, tmp_path: Path) -> None:

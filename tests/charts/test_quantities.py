@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 from tests.charts import docs
 from tests.charts.helm import dump_chart, dumped, template
-from tests.charts.quantities import AMOUNTS, KEPT
+from tests.charts.quantities import AMOUNTS, FORMS, KEPT
+from tests.tools.go_tools import tool
 
 LIBRARY = docs.CHECKOUT / "charts" / "common" / "templates" / "_quantity.tpl"
 TEMPLATE = """\
@@ -41,3 +43,13 @@ def test_a_canonical_amount_is_not_changed(helm: Path, tmp_path: Path) -> None:
 def test_what_is_not_an_amount_is_left_to_the_rules(helm: Path, tmp_path: Path) -> None:
     given: list[str | float] = ["", "lots", "-1", "1 Gi", "1.2.3", "1e", "1234567890123456789Gi", "9000000.1234Ti"]
     assert rendered(helm, given, tmp_path) == given
+
+
+def test_the_forms_of_a_quantity_are_those_that_kubectl_accepts() -> None:
+    """kubectl parses the limits of a quota as the API server does: with k8s.io/apimachinery."""
+
+    def accepts(text: str) -> bool:
+        quota = ["create", "quota", "amounts", f"--hard=example.com/amount={text}", "--dry-run=client"]
+        return subprocess.run([tool("kubectl"), *quota], capture_output=True, check=False).returncode == 0
+
+    assert {text: accepts(text) for text in FORMS} == FORMS

@@ -79,6 +79,13 @@ def test_defaults_create_only_priorities(helm: Path, tmp_path: Path) -> None:
     assert names(render(helm, {}, tmp_path)) == {("WorkloadPriorityClass", name) for name in ("low", "normal", "high")}
 
 
+def test_common_labels_and_annotations_are_on_every_object(helm4: Path) -> None:
+    for each in schemas.objects(template(helm4, CHART, [CHART / "ci" / "everything-values.yaml"])):
+        about = each["metadata"]
+        assert about["labels"]["example.com/cost-center"] == "ml", (each["kind"], about["name"])
+        assert about["annotations"]["example.com/owner"] == "platform-team", (each["kind"], about["name"])
+
+
 def test_every_key_of_an_entry_is_tried(tmp_path: Path) -> None:
     """ci/everything-values.yaml has every key of the schema."""
     schema = json.loads((CHART / "values.schema.json").read_text())
@@ -158,6 +165,27 @@ def test_chips_with_their_hosts_are_one_group(helm4: Path, tmp_path: Path) -> No
     }
     taints = one(objects, "ResourceFlavor", "v6e-4x4")["spec"]["nodeTaints"]
     assert taints == [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+
+
+def test_other_resources_are_in_the_group_of_cpu_and_memory(helm4: Path, tmp_path: Path) -> None:
+    over = tree("""
+    flavors: {more: {accelerator: cpu}}
+    clusterQueues:
+      product:
+        quota:
+          cpu: {resources: {ephemeral-storage: 2048Gi, example.com/nic: '8'}}
+          more: {cpu: '1', memory: 1Gi}
+    """)
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    for name, others in (("product", ["ephemeral-storage", "example.com/nic"]), ("research", [])):
+        _, cpu = one(objects, "ClusterQueue", name)["spec"]["resourceGroups"]
+        assert cpu["coveredResources"] == ["cpu", "memory", *others]
+        quota = {
+            each["name"]: {one["name"]: one["nominalQuota"] for one in each["resources"]} for each in cpu["flavors"]
+        }
+        if others:
+            assert quota["cpu"]["ephemeral-storage"] == "2Ti"
+            assert quota["more"] == {"cpu": "1", "memory": "1Gi", **dict.fromkeys(others, "0")}
 
 
 def test_tpus_and_gpus_have_a_group_each(helm4: Path, tmp_path: Path) -> None:
@@ -336,7 +364,10 @@ def test_a_queue_has_no_fields_that_are_not_set(helm4: Path, tmp_path: Path) -> 
         ("{queueingStrategy: StrictFIFO}", {"queueingStrategy": "StrictFIFO"}),
         ("{stopPolicy: HoldAndDrain}", {"stopPolicy": "HoldAndDrain"}),
         ("{stopPolicy: None}", {"stopPolicy": None}),
-        ("{namespaceSelector: {a: b}}", {"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+        (
+            "{namespaceSelector: {slipway.dev/team: research}}",
+            {"namespaceSelector": {"matchLabels": {"slipway.dev/team": "research"}}},
+        ),
         ("{fairWeight: 2}", {"fairSharing": {"weight": "2"}}),
         ("{fairWeight: 0}", {"fairSharing": {"weight": "0"}}),
         ("{fairWeight: 0.25}", {"fairSharing": {"weight": "250m"}}),
@@ -351,7 +382,7 @@ def test_a_queue_has_no_fields_that_are_not_set(helm4: Path, tmp_path: Path) -> 
             {
                 "preemption": {
                     "reclaimWithinCohort": "Any",
-                    "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 500},
+                    "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 0},
                 }
             },
         ),
@@ -523,6 +554,47 @@ def test_existing_namespaces_are_not_created(helm: Path, tmp_path: Path, keys: s
     assert queue["metadata"]["namespace"] == tree(keys).get("namespace", "research")
 
 
+def test_a_namespace_has_its_labels_and_a_limit_range(helm: Path, tmp_path: Path) -> None:
+    over = tree("""
+    limitRange:
+      Container: {defaultRequest: {cpu: 1000m}, max: {memory: 600Gi}}
+      PersistentVolumeClaim: {max: {storage: 1Ti}}
+    clusterQueues: {research: {namespaceSelector: {trusted: 'yes', slipway.dev/team: research}}}
+    teams:
+      research:
+        labels: {trusted: 'yes'}
+        annotations: {example.com/cost-center: '42'}
+        serviceAccount: {imagePullSecrets: [registry]}
+        limitRange: {Pod: {max: {cpu: '64'}}, Container: {defaultRequest: {cpu: '2'}}}
+    """)
+    values = merged(BASE, over)
+    values["teams"]["research"]["limitRange"]["PersistentVolumeClaim"] = None
+    objects = render(helm, values, tmp_path)
+    space = one(objects, "Namespace", "research")["metadata"]
+    assert space["labels"] | {"trusted": "yes"} == space["labels"]
+    assert space["annotations"] == {"helm.sh/resource-policy": "keep", "example.com/cost-center": "42"}
+    assert one(objects, "ServiceAccount", "research")["imagePullSecrets"] == [{"name": "registry"}]
+    assert one(objects, "LimitRange", "research")["spec"]["limits"] == [
+        {"type": "Container", "defaultRequest": {"cpu": "2"}},
+        {"type": "Pod", "max": {"cpu": "64"}},
+    ]
+    assert one(objects, "LimitRange", "product")["spec"]["limits"] == [
+        {"type": "Container", "defaultRequest": {"cpu": "1"}, "max": {"memory": "600Gi"}},
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1Ti"}},
+    ]
+    assert "LimitRange" not in {kind for kind, _ in names(render(helm, BASE, tmp_path))}
+
+
+def test_a_run_without_a_priority_is_a_normal_run(helm4: Path, tmp_path: Path) -> None:
+    """Kueue gives it 0."""
+    objects = render(helm4, {}, tmp_path)
+    assert [one(objects, "WorkloadPriorityClass", name)["value"] for name in ("low", "normal", "high")] == [
+        -100,
+        0,
+        1000,
+    ]
+
+
 def test_without_members_no_rights_are_granted(helm4: Path, tmp_path: Path) -> None:
     assert not {kind for kind, _ in names(render(helm4, BASE, tmp_path))} & {"Role", "RoleBinding", "ClusterRole"}
 
@@ -648,6 +720,63 @@ def test_a_shell_is_a_right_of_its_own(helm4: Path, tmp_path: Path) -> None:
     objects = render(helm4, merged(BASE, over), tmp_path)
     assert "pods/exec" not in allowed(one(objects, "Role", "research-member"))
     assert allowed(one(objects, "Role", "product-member"))["pods/exec"] == {"get", "create"}
+
+
+def test_viewers_read_and_leads_have_all_rights(helm4: Path, tmp_path: Path) -> None:
+    """A viewer has the reading part of a member's Role, and a lead everything that members can be given."""
+    over = tree(
+        "teams: {research: {clusters: [notebooks], members: {ml: Group}, leads: {lea: User}, viewers: {vi: User},"
+        " deleteRuns: false}}"
+    )
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    member, lead, viewer = (allowed(one(objects, "Role", f"research-{role}")) for role in ("member", "lead", "viewer"))
+    reading = {"get", "list", "watch"}
+    assert viewer == {
+        resource: verbs & reading
+        for resource, verbs in member.items()
+        if not resource.startswith(("secrets", "services/proxy"))
+    }
+    assert member["rayjobs"] == member["jobsets"] == member["rayservices"] == reading | {"create", "patch"}
+    assert lead == member | {
+        **dict.fromkeys(("rayjobs", "jobsets", "rayservices", "rayclusters"), reading | {"create", "patch", "delete"}),
+        "pods/exec": {"get", "create"},
+        "pods/portforward": {"get", "create"},
+        "secrets": {"create", "delete"},
+    }
+    readers = one(objects, "ClusterRoleBinding", "x-queue-reader")["subjects"]
+    assert {subject["name"] for subject in readers} == {"ml", "lea", "vi"}
+    for role, name in (("lead", "lea"), ("viewer", "vi")):
+        assert [subject["name"] for subject in one(objects, "RoleBinding", f"research-{role}")["subjects"]] == [name]
+
+
+@pytest.mark.parametrize(
+    ("keys", "more"),
+    [
+        ("portForward: true", {"pods/portforward": {"get", "create"}}),
+        ("secrets: true", {"secrets": {"create", "delete"}}),
+        ("deleteRuns: true", {}),
+    ],
+)
+def test_a_right_that_members_can_be_given(helm4: Path, tmp_path: Path, keys: str, more: Tree) -> None:
+    over = tree("teams: {research: {members: {ml: Group}}, product: {members: {ml: Group}, " + keys + "}}")
+    objects = render(helm4, merged(BASE, over), tmp_path)
+    without = allowed(one(objects, "Role", "research-member"))
+    assert allowed(one(objects, "Role", "product-member")) == without | more
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept"),
+    [
+        ("members: {ml: Group}", False),
+        ("viewers: {ml: Group}", False),
+        ("members: {ml: Group}, secrets: true", True),
+        ("leads: {ml: Group}", True),
+    ],
+)
+def test_who_may_create_secrets_is_kept_from_tokens(helm4: Path, tmp_path: Path, keys: str, kept: bool) -> None:
+    objects = render(helm4, merged(BASE, tree(f"teams: {{research: {{{keys}}}}}")), tmp_path)
+    assert (("ValidatingAdmissionPolicy", "x-tokens") in names(objects)) is kept
+    assert (("ValidatingAdmissionPolicy", "x-workloads") in names(objects)) is not keys.startswith("viewers")
 
 
 def test_helm_needs_the_secrets_of_the_namespace(helm4: Path, tmp_path: Path) -> None:

@@ -78,6 +78,12 @@ FLAVORS = [
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: spring}}",
     ),
     Case(
+        "flavors: {v6e-4x4: {provisioning: reservation, reservation: projects/p/reservations/r}}",
+        'flavors.v6e-4x4.reservation: "projects/p/reservations/r" is a path; write only the reservation\'s name, and '
+        "its project in flavors.v6e-4x4.nodeLabels (cloud.google.com/reservation-project: PROJECT).",
+        "flavors: {v6e-4x4: {provisioning: reservation, reservation: r}}",
+    ),
+    Case(
         "flavors: {v6e-4x4: {reservation: spring}}",
         "flavors.v6e-4x4.reservation requires flavors.v6e-4x4.provisioning: reservation; it is on-demand.",
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: spring}}",
@@ -122,7 +128,7 @@ FLAVORS = [
     ),
     Case(
         "flavors: {v6e-4x4: {hostCpu: many, hostMemory: 700Gi}}",
-        'flavors.v6e-4x4.hostCpu: "many" is not a valid amount of cpu; write it like 64 or 500m.',
+        'flavors.v6e-4x4.hostCpu: "many" is not a valid amount; write it like 64 or 500m.',
         "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
@@ -133,7 +139,7 @@ FLAVORS = [
     ),
     Case(
         "flavors: {v6e-4x4: {topologyName: racks}}",
-        'flavors.v6e-4x4.topologyName: unknown topology "racks" (available in topologies: none).',
+        'flavors.v6e-4x4.topologyName: unknown topology "racks" (available in topologies: no entries).',
         "{flavors: {v6e-4x4: {topologyName: racks}}, topologies: {racks: {levels: [kubernetes.io/hostname]}}}",
     ),
     Case(
@@ -223,13 +229,18 @@ QUOTAS = [
         "clusterQueues: {research: {quota: {cpu: {memoryLending: 81920Mi}}}}",
     ),
     Case(
+        "clusterQueues: {research: {quota: {cpu: {cpu: 1.5, cpuLending: 1501m, memory: 1Ti, memoryLending: 16.7Gi}}}}",
+        "clusterQueues.research.quota.cpu.cpuLending is 1501m; it must be at most cpu, which is 1.5.",
+        "clusterQueues: {research: {quota: {cpu: {cpu: 1.5, cpuLending: '1.50', memory: 0.5Ti, memoryLending: 1e9}}}}",
+    ),
+    Case(
         "clusterQueues: {research: {quota: {cpu: {cpu: '-1'}}}}",
-        "clusterQueues.research.quota.cpu.cpu is -1; a quota cannot be negative.",
+        "clusterQueues.research.quota.cpu.cpu is -1; it cannot be negative.",
         "clusterQueues: {research: {quota: {cpu: {cpu: '1'}}}}",
     ),
     Case(
         "clusterQueues: {research: {quota: {cpu: {memory: 80GB}}}}",
-        'clusterQueues.research.quota.cpu.memory: "80GB" is not a valid amount of memory; write it like 256Gi.',
+        'clusterQueues.research.quota.cpu.memory: "80GB" is not a valid amount; write it like 256Gi.',
         "clusterQueues: {research: {quota: {cpu: {memory: 80G}}}}",
     ),
     Case(
@@ -279,6 +290,31 @@ QUOTAS = [
         many_flavors(63),
         "clusterQueues.product.quota has 65 flavors; Kueue accepts at most 64.",
         many_flavors(62),
+    ),
+    Case(
+        "clusterQueues: {product: {quota: {cpu: {resources: {cpu: '1'}}}}}",
+        'clusterQueues.product.quota.cpu.resources: "cpu" is not the name of another resource; write it like '
+        "ephemeral-storage.",
+        "clusterQueues: {product: {quota: {cpu: {resources: {ephemeral-storage: 2Ti}}}}}",
+    ),
+    Case(
+        "clusterQueues: {product: {quota: {cpu: {resources: {ephemeral-storage: much}}}}}",
+        'clusterQueues.product.quota.cpu.resources: ephemeral-storage: "much" is not a valid amount; write it like 500 '
+        "or 256Gi.",
+        "clusterQueues: {product: {quota: {cpu: {resources: {example.com/nic: '8'}}}}}",
+    ),
+    Case(
+        "clusterQueues: {product: {quota: {v6e-4x4: {resources: {ephemeral-storage: 2Ti}}}}}",
+        "clusterQueues.product.quota.v6e-4x4.resources: a flavor with chips is counted in slices; for the cpu and "
+        "memory of its hosts, set hostCpu and hostMemory of the flavor.",
+        "clusterQueues: {product: {quota: {cpu: {resources: {ephemeral-storage: 2Ti}}}}}",
+    ),
+    Case(
+        "{flavors: {v6e-4x4: {hostCpu: '100', hostMemory: 400Gi}},"
+        " clusterQueues: {product: {quota: {cpu: {resources: {ephemeral-storage: 2Ti}}}}}}",
+        "clusterQueues.product.quota.cpu.resources: the hosts of v6e-4x4 take all resources from that flavor (hostCpu, "
+        "hostMemory), which has none of these; remove this key.",
+        "flavors: {v6e-4x4: {hostCpu: '100', hostMemory: 400Gi}}",
     ),
 ]
 
@@ -435,7 +471,8 @@ OTHERS = [
     ),
     Case(
         "clusterQueues: {product: {admissionChecks: {budget: []}}}",
-        'clusterQueues.product.admissionChecks: unknown admission check "budget" (available in admissionChecks: none).',
+        'clusterQueues.product.admissionChecks: unknown admission check "budget" (available in '
+        "admissionChecks: no entries).",
         "{clusterQueues: {product: {admissionChecks: {budget: []}}}, admissionChecks: {budget: {controllerName: a/b}}}",
     ),
     Case(
@@ -560,6 +597,69 @@ OTHERS = [
         "teams: {product: {serviceAccount: {create: true, annotations: {a: b}}}}",
     ),
     Case(
+        "teams: {product: {serviceAccount: {create: false, imagePullSecrets: [a]}}}",
+        "teams.product.serviceAccount.imagePullSecrets requires teams.product.serviceAccount.create: true.",
+        "teams: {product: {serviceAccount: {create: true, imagePullSecrets: [a]}}}",
+    ),
+    Case(
+        "teams: {product: {serviceAccount: {imagePullSecrets: [A]}}}",
+        'teams.product.serviceAccount.imagePullSecrets: "A" is not a valid Kubernetes name; use lowercase letters, '
+        "digits and hyphens, with no hyphen at either end.",
+        "teams: {product: {serviceAccount: {imagePullSecrets: [a]}}}",
+    ),
+    Case(
+        "teams: {product: {createNamespace: false, labels: {cost: ml}}}",
+        "teams.product.labels: this release does not create the namespace product; remove the key, and change the "
+        "namespace yourself: kubectl label namespace product cost=ml",
+        "teams: {product: {labels: {cost: ml}}}",
+    ),
+    Case(
+        "teams: {product: {createNamespace: false, annotations: {cost: ml}}}",
+        "teams.product.annotations: this release does not create the namespace product; remove the key, and change "
+        "the namespace yourself: kubectl annotate namespace product cost=ml",
+        "teams: {product: {annotations: {cost: ml}}}",
+    ),
+    *(
+        Case(
+            f"teams: {{product: {{labels: {{{label}: a}}}}}}",
+            f"teams.product.labels.{label} is set by Slipway; remove it.",
+            "teams: {product: {labels: {istio-injection: enabled}}}",
+        )
+        for label in ("slipway.dev/team", "pod-security.kubernetes.io/enforce", "kubernetes.io/metadata.name")
+    ),
+    Case(
+        "{clusterQueues: {product: {namespaceSelector: {team: shop}}}, teams: {product: {labels: {team: b}}}}",
+        "clusterQueues.product.namespaceSelector: the namespace product of teams.product does not have the label "
+        "team=shop, so its runs would never start; add it to teams.product.labels.",
+        "{clusterQueues: {product: {namespaceSelector: {team: shop, kubernetes.io/metadata.name: product}}},"
+        " teams: {product: {labels: {team: shop}}}}",
+    ),
+    Case(
+        "teams: {product: {limitRange: {Container: {max: {cpu: '1'}, default: {cpu: '2'}}}}}",
+        "teams.product.limitRange.Container.max: cpu is 1, which is less than 2 in default.",
+        "teams: {product: {limitRange: {Container: {max: {cpu: '2'}, default: {cpu: '2'}, min: {memory: 1Gi}}}}}",
+    ),
+    Case(
+        "limitRange: {Pod: {default: {cpu: '1'}}}",
+        "limitRange.Pod.default: only a Container has defaults; remove this key.",
+        "limitRange: {Container: {default: {cpu: '1'}}}",
+    ),
+    Case(
+        "limitRange: {container: {max: {cpu: '1'}}}",
+        'limitRange: unknown type "container"; use Container, PersistentVolumeClaim or Pod.',
+        "limitRange: {Container: {max: {cpu: '1'}}}",
+    ),
+    Case(
+        "limitRange: {PersistentVolumeClaim: {min: {storage: much}}}",
+        'limitRange.PersistentVolumeClaim.min: storage: "much" is not a valid amount; write it like 500 or 256Gi.',
+        "limitRange: {PersistentVolumeClaim: {min: {storage: 1Gi}}}",
+    ),
+    Case(
+        "{cohorts: null, clusterQueues: {research: {cohort: none}}}",
+        'clusterQueues.research.cohort: unknown cohort "none" (available in cohorts: no entries).',
+        "{cohorts: null, clusterQueues: {research: {cohort: ''}}}",
+    ),
+    Case(
         "teams: {product: {members: {a/b/c: ServiceAccount}}}",
         'teams.product.members: "a/b/c" is not a valid service account; write NAME, or NAMESPACE/NAME.',
         "teams: {product: {members: {a/b: ServiceAccount}}}",
@@ -622,7 +722,7 @@ OTHERS = [
     ),
     Case(
         "resourceQuota: {services: '-1'}",
-        'resourceQuota: services: "-1" is not a valid amount; write it like 500 or 256Gi.',
+        "resourceQuota: services is -1; it cannot be negative.",
         "resourceQuota: {services: '1'}",
     ),
     Case(
@@ -653,6 +753,17 @@ OTHERS = [
         'monitoring.labels: "a b" is not a valid label key; use letters, digits, hyphens, dots and underscores, such '
         "as example.com/pool.",
         "monitoring: {podMonitor: true, labels: {example.com/a: c}}",
+    ),
+    Case(
+        "commonLabels: {app.kubernetes.io/name: a}",
+        "commonLabels.app.kubernetes.io/name is set by Slipway; remove it.",
+        "commonLabels: {example.com/name: a}",
+    ),
+    Case(
+        "commonAnnotations: {an owner: a}",
+        'commonAnnotations: "an owner" is not a valid annotation key; use letters, digits, hyphens, dots and '
+        "underscores, such as example.com/pool.",
+        "commonAnnotations: {owner: any text, example.com/gone: null}",
     ),
     Case(
         "monitoring: {podMonitor: true, labels: {a: b c}}",
@@ -738,8 +849,8 @@ SCHEMA = [
         "at '/clusterQueues/product/quota/v6e-4x4/lending': got string, want integer",
     ),
     (
-        "clusterQueues: {product: {quota: {cpu: {cpu: 8}}}}",
-        "at '/clusterQueues/product/quota/cpu/cpu': got number, want string",
+        "clusterQueues: {product: {quota: {cpu: {cpu: [8]}}}}",
+        "at '/clusterQueues/product/quota/cpu/cpu': got array, want",
     ),
     (
         "clusterQueues: {product: {queueingStrategy: FIFO}}",
@@ -764,8 +875,8 @@ SCHEMA = [
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
     ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
-    ("resourceQuota: {pods: 5}", "at '/resourceQuota/pods': got number, want null or string"),
-    ("teams: {product: {resourceQuota: {pods: 5}}}", "at '/teams/product/resourceQuota/pods': got number, want"),
+    ("resourceQuota: {pods: [5]}", "at '/resourceQuota/pods': got array, want"),
+    ("teams: {product: {resourceQuota: {pods: [5]}}}", "at '/teams/product/resourceQuota/pods': got array, want"),
     ("network: {metadataServer: 'yes'}", "at '/network/metadataServer': got string, want boolean"),
     ("visibility: {runs: false}", "at '/visibility': additional properties 'runs' not allowed"),
     ("podSecurity: {enforce: strict}", "at '/podSecurity/enforce': value must be one of"),

@@ -57,6 +57,18 @@ def test_the_rows_are_complete() -> None:
         for field, row in shape["fields"].items():
             assert row["why"].endswith("."), (name, field)
             assert ("check" in row) == ("message" in row), (name, field)
-            assert set(row) <= {"why", "check", "message", "key", "required", "shape", "is", "items", "most", "entries"}
+            assert set(row) <= {
+                "why",
+                "check",
+                "message",
+                "key",
+                "required",
+                "shape",
+                "is",
+                "items",
+                "most",
+                "entries",
+                "size",
+            }
         for field, why in shape.get("refused", {}).items():
             assert why.endswith("."), (name, field)

@@ -18,6 +18,10 @@ CPU = presets_dir() / "serve" / "tiny-cpu.yaml"
 Tree = dict[str, Any]
 
 
+REPLICAS = {"replicas": {"min": 1, "max": 4}}
+"""Those of the preset."""
+
+
 def render(helm: Path, folder: Path, keys: str = "{}", base: Path = TPU) -> Tree:
     """Return the RayService of a preset with other values, checked against the CRDs of every version of KubeRay."""
     file = folder / "keys.yaml"
@@ -202,13 +206,28 @@ def test_another_model_changes_the_cluster_or_only_ray_serves_config(
     assert old["spec"]["serveConfigV2"] != new["spec"]["serveConfigV2"]
     if cluster_changes:
         annotation = group(new)["template"]["metadata"]["annotations"]["slipway.dev/model-arguments"]
-        assert json.loads(annotation) == application(new)[0]["args"]
+        assert json.loads(annotation) == application(new)[0]["args"] | REPLICAS
 
 
-def test_the_number_of_replicas_changes_no_pod(helm4: Path, tmp_path: Path) -> None:
-    """So more replicas are added to the running cluster; KubeRay ignores the numbers when it compares clusters."""
-    few, many = (render(helm4, tmp_path, f"serve: {{replicas: {{max: {count}}}}}") for count in (2, 5))
-    assert group(few)["template"] == group(many)["template"]
+@pytest.mark.parametrize(
+    ("more", "old", "new", "changes"),
+    [
+        ("", "{min: 1, max: 2}", "{min: 1, max: 5}", True),
+        ("", "{min: 1, max: 1}", "{min: 2, max: 2}", False),
+        ("team: {name: '', namespace: my-team}", "{min: 1, max: 1}", "{min: 2, max: 2}", True),
+        ("serve: {upgrade: {strategy: in-place}}", "{min: 1, max: 2}", "{min: 1, max: 5}", False),
+    ],
+    ids=["autoscaling", "queue", "no queue", "in-place"],
+)
+def test_other_numbers_of_replicas_change_the_pods(
+    helm4: Path, tmp_path: Path, more: str, old: str, new: str, changes: bool
+) -> None:
+    """KubeRay applies other numbers only to a new cluster. Kueue restarts the cluster for another fixed number."""
+    trees = [yaml.safe_load(f"{{{more}}}") for _ in range(2)]
+    for tree, numbers in zip(trees, (old, new), strict=True):
+        tree.setdefault("serve", {})["replicas"] = yaml.safe_load(numbers)
+    few, many = (render(helm4, tmp_path, yaml.safe_dump(tree)) for tree in trees)
+    assert (group(few)["template"] != group(many)["template"]) is changes
 
 
 def test_an_upgrade_in_steps(helm4: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.values import files as values
+from launcher.config.values.writer import dumps
 from launcher.errors import LauncherError
 from tests.charts.helm import HelmError, dump_chart, dumped, read_texts, template
 
@@ -125,11 +126,11 @@ def test_layers_and_defaults_merge_as_in_helm(
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        chart = dump_chart(folder / "chart", values.dumps(defaults))
+        chart = dump_chart(folder / "chart", dumps(defaults))
         files = []
         for number, layer in enumerate(layers):
             files.append(str(folder / f"{number}.yaml"))
-            Path(files[-1]).write_text(values.dumps(layer))
+            Path(files[-1]).write_text(dumps(layer))
         user = values.load(files)
         launcher_tree = values.with_defaults(user, values.read_file(str(chart / "values.yaml"))).tree
         assert same(launcher_tree, dumped(template(helm, chart, files)))
@@ -138,11 +139,11 @@ def test_layers_and_defaults_merge_as_in_helm(
 @settings(max_examples=60)
 @given(st.lists(trees(SCALARS, KEYS | TEXT), min_size=1, max_size=20))
 def test_helm_reads_back_the_tree_that_dumps_wrote(helm4: Path, many: list[dict[str, Any]]) -> None:
-    texts = [values.dumps(tree) for tree in many]
+    texts = [dumps(tree) for tree in many]
     with tempfile.TemporaryDirectory() as folder:
         for tree, helm_tree in zip(many, read_texts(helm4, Path(folder), texts), strict=True):
             assert same(tree, helm_tree)
-            assert same(tree, read_by_launcher(values.dumps(tree)))
+            assert same(tree, read_by_launcher(dumps(tree)))
 
 
 SETS = [

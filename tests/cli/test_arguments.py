@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from launcher.cli import examples
-from launcher.cli.main import VERBS
+from launcher.cli.verbs import verbs
 from tests.cli.conftest import SHORT, Launcher
 from tests.docs.commands import problems
 from tests.docs.pages import CHECKOUT
@@ -24,7 +24,7 @@ def test_files_without_the_option_keep_their_order(launcher: Launcher) -> None:
     assert launcher("values", b, a, "-o", "json").json["run"]["name"] == "demo"
 
 
-@pytest.mark.parametrize("verb", ["submit", "check", "render", "values", "forecast", "diff"])
+@pytest.mark.parametrize("verb", ["submit", "check", "render", "values", "diff"])
 def test_a_file_is_an_argument_of_every_verb_with_values(launcher: Launcher, verb: str) -> None:
     result = launcher(verb, "no-such-file.yaml")
     assert result.code == 2
@@ -73,7 +73,7 @@ def test_help_and_version_are_commands_too(launcher: Launcher) -> None:
     assert launcher("version") == launcher("--version")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_every_verb_has_an_example_and_a_page(launcher: Launcher, verb: str) -> None:
     commands, page = examples.of(verb)
     assert (CHECKOUT / page).is_file()

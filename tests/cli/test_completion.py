@@ -51,6 +51,11 @@ def test_keys() -> None:
     assert complete("install", "queues", "--set", "cl") == ["plain,clusterQueues."]
 
 
+def test_states() -> None:
+    assert complete("list", "--state", "ca") == ["plain,cancelled"]
+    assert complete("delete", "--state", "failed,s") == ["plain,failed,starting", "plain,failed,succeeded"]
+
+
 # What is typed before a Tab, and the line after it. A "@" that is typed next shows where the completion ended.
 TYPED = {
     "submit -f quick": "submit -f quickstart @",

@@ -15,20 +15,22 @@ from tests.cli.conftest import Launcher
 def test_a_file_for_this_machine(launcher: Launcher) -> None:
     result = launcher("init")
     assert (result.code, result.out) == (0, "")
-    assert result.err == "launcher.yaml was written. To show the values: launcher values\n"
-    text = (launcher.folder / "launcher.yaml").read_text()
+    assert result.err == "run.yaml was written. To start the run: launcher submit -f run.yaml\n"
+    text = (launcher.folder / "run.yaml").read_text()
     assert f"# yaml-language-server: $schema={paths.presets_dir()}/overlay.schema.json\n" in text
     assert launcher("init", "--out", "-", "--local").out == text
     schema = json.loads((paths.presets_dir() / "overlay.schema.json").read_bytes())
-    jsonschema.validate(read_text(text.encode(), "launcher.yaml").tree, schema)
+    jsonschema.validate(read_text(text.encode(), "run.yaml").tree, schema)
+    # The suggested command is complete, and other runs in this folder have no values of it.
     defaults = {"SLIPWAY_NO_DEFAULTS": "", "XDG_CONFIG_HOME": str(launcher.folder)}
-    result = launcher("check", "--name", "first", env=defaults)
-    assert (result.code, result.err) == (0, "Defaults: launcher.yaml\nNo problems found.\n")
+    result = launcher("check", "-f", "run.yaml", env=defaults)
+    assert (result.code, result.err) == (0, "No problems found.\n")
     # MaxText's default model has 1.1 billion parameters.
-    assert launcher("values", "-o", "json", env=defaults).json["train"]["base_emb_dim"] == 128
+    assert launcher("values", "-f", "run.yaml", "-o", "json", env=defaults).json["train"]["base_emb_dim"] == 128
+    assert launcher("values", "-o", "json", env=defaults).json == {}
     assert (
         launcher("init", "--out", "more.yaml").err
-        == "more.yaml was written. To show the values: launcher values more.yaml\n"
+        == "more.yaml was written. To start the run: launcher submit -f more.yaml\n"
     )
 
 

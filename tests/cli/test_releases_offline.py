@@ -41,6 +41,18 @@ def test_check_names_the_line_of_each_problem(launcher: Launcher, env: dict[str,
     assert (problem["rule"], problem["file"]) == ("syntax", "bad.yaml")
 
 
+def test_check_warns_about_a_flavor_without_quota(launcher: Launcher, env: dict[str, str]) -> None:
+    spare = "  spare: {accelerator: v6e, topology: 2x2}\n"
+    file = launcher.write("queues.yaml", QUEUES.replace("clusterQueues:", f"{spare}clusterQueues:"))
+    warning = "flavors.spare is in no quota, so no run of these queues can use it; add it to a quota of clusterQueues,"
+    result = launcher("check", "queues", file, env=env)
+    assert (result.code, result.out) == (0, f"warning: {file}:3: {warning} or remove it.\n")
+    other = launcher.write(
+        "queues.yaml", QUEUES.replace("clusterQueues:", f"{spare[:-2]}, create: false}}\nclusterQueues:")
+    )
+    assert launcher("check", "queues", other, env=env).out == ""
+
+
 def test_render_prints_what_install_would_apply(launcher: Launcher, env: dict[str, str]) -> None:
     file = launcher.write("queues.yaml", QUEUES)
     objects = launcher("render", "queues", file, "-o", "json", env=env).json

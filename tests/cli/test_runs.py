@@ -90,6 +90,25 @@ def test_logs_for_scripts(launcher: Launcher) -> None:
     assert launcher("logs", "demo", "-o", "yaml").out == '- {"line": "one: 1"}\n- {"line": "two"}\n'
 
 
+def test_lines_for_programs_are_left_out(launcher: Launcher) -> None:
+    event, step = 'SLIPWAY_EVENT {"event": "phase"}', 'SLIPWAY_METRICS {"step": 0}'
+    lines = [event, "step 1/2  loss 9.8", step, f"(RayTrainWorker pid=7, ip=10.0.0.1) {step}", "the end", step, step]
+    printed = launcher.folder / "printed"
+    printed.write_text("\n".join(lines) + "\n")
+    file = launcher.write("run.yaml", SHORT.replace("echo hello", f"cat {printed}"))
+    assert launcher("submit", "-f", file).code == 0
+    assert launcher("logs", "demo").out.splitlines() == ["step 1/2  loss 9.8", "the end"]
+    assert launcher("logs", "demo", "--tail", "2").out.splitlines() == ["step 1/2  loss 9.8", "the end"]
+    assert launcher("logs", "demo", "--tail", "1").out.splitlines() == ["the end"]
+    assert launcher("logs", "demo", "--raw").out.splitlines() == lines
+    assert launcher("logs", "demo", "--raw", "--tail", "1").out.splitlines() == [step]
+    assert len(launcher("logs", "demo", "-o", "yaml").out.splitlines()) == len(lines)
+    printed.write_text(f"{event}\n")
+    assert launcher("submit", "-f", file, "--name", "other").code == 0
+    none = launcher("logs", "other", "--tail", "3")
+    assert (none.out, none.err) == ("", 'The run "other" has written only lines for programs; --raw prints them.\n')
+
+
 def test_the_end_of_a_log(launcher: Launcher) -> None:
     script = "seq 9; until test -e go; do sleep 0.05; done; printf ten"
     launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", script)), "--detach")
@@ -184,9 +203,6 @@ def test_verbs_of_a_cluster_for_a_local_run(launcher: Launcher) -> None:
         f'Error: The run "demo" is on this machine, so it has no pods. Its folder is {launcher.home}/runs/demo.\n'
     )
     assert launcher("shell", "demo").code == 2  # no terminal
-    board = launcher("tensorboard", "demo")
-    assert (board.code, board.out) == (1, "")
-    assert "has written nothing for TensorBoard" in board.err
     profile = launcher("profile", "demo")
     assert (profile.code, profile.out) == (1, "")
 
@@ -301,6 +317,26 @@ if "trainer" in sys.orig_argv and "--check" not in sys.orig_argv:
     )
     assert (failed.code, starts.read_text()) == (1, "xxxx")
     assert launcher("status", "too-late", "-o", "json").json["reason"] == "Ray did not start within 30 s."
+
+
+def test_a_crash_that_repeats_is_restarted_once(launcher: Launcher) -> None:
+    """A stand-in for the trainer crashes at its start. No input makes the real trainer crash."""
+    launcher.write(
+        "sitecustomize.py",
+        """
+import os, signal, sys
+if "trainer" in sys.orig_argv and "--check" not in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGSEGV)
+""",
+    )
+    file = launcher.write("crash.yaml", f"worker: {{env: {{PYTHONPATH: '{launcher.folder}'}}}}\n")
+    done = launcher("submit", "-f", "quickstart", "-f", file, "--name", "crash", "--set", "run.maxRestarts=9")
+    assert done.code == 1
+    status = launcher("status", "crash", "-o", "json").json
+    assert (status["restarts"], status["state"]) == (1, "failed")
+    assert status["reason"] == (
+        "The trainer was killed by signal 11 (SIGSEGV). It is the second failure of this kind after the same step."
+    )
 
 
 def test_delete_asks(launcher: Launcher) -> None:

@@ -82,8 +82,11 @@ def test_delete_selects(runs: Launcher) -> None:
     unmatched = runs("delete", "demo-1", "x-*", "--yes")
     assert (unmatched.code, unmatched.err.splitlines()[0]) == (1, 'Error: No run matches "x-*".')
     assert len(runs.runs) == 5
-    done = runs("delete", "demo-1*", "rates", "--yes")
-    assert (done.code, done.out, done.err) == (0, "", "Deleted 3 runs.\n")
+    dry = runs("delete", "demo-*", "--dry-run", "-o", "json")
+    assert {run["name"] for run in dry.json} == {"demo-1", "demo-2", "demo-10"}
+    done = runs("delete", "demo-1*", "--yes")
+    assert (done.code, done.out, done.err) == (0, "", "Deleted 2 runs.\n")
+    assert [run["name"] for run in runs("delete", "rates", "--yes", "-o", "json").json] == ["rates-1"]
     assert runs("delete", "--state", "failed", "--older-than", "7d", "-y").err == 'Deleted the run "demo-2".\n'
     assert runs.runs == ["other"]
     none = runs("delete", "--state", "cancelled", "-y")

@@ -67,6 +67,27 @@ def test_the_runs_of_a_sweep_run_one_after_another(launcher: Launcher) -> None:
     assert launcher.runs == [".turn"]
 
 
+def test_verbs_for_runs_accept_a_sweep(launcher: Launcher) -> None:
+    text = SHORT.replace("'echo hello'", "'cat evaluated > $SLIPWAY_RUN_FOLDER/metrics.jsonl; echo I am $NAME'")
+    (launcher.folder / "evaluated").write_text('{"step": 1, "eval_loss": 3.5}\n')
+    file = launcher.write("run.yaml", text.replace("storage:", "worker: {env: {NAME: ''}}\nstorage:"))
+    assert launcher("submit", "-f", file, *THREE[:1], 'worker.env.NAME="a","b"').code == 0
+
+    assert launcher("logs", "demo").out == "demo-1: I am a\ndemo-2: I am b\n"
+    assert sorted(launcher("logs", "sweep/demo", "--follow").out.splitlines()) == ["demo-1: I am a", "demo-2: I am b"]
+    lines = launcher("logs", "demo", "--tail", "1", "-o", "json").out.splitlines()
+    assert json.loads(lines[1]) == {"run": "demo-2", "line": "I am b"}
+    assert [each["name"] for each in launcher("explain", "demo", "-o", "json").json] == ["demo-1", "demo-2"]
+    assert launcher("explain", "run/demo-1").out.startswith("demo-1 has succeeded.")
+    refused = launcher("profile", "demo")
+    assert refused.err == (
+        'Error: "demo" is a sweep; this command needs one of its runs: demo-1 to demo-2.\n'
+        "Hint: To show them: launcher status demo\n"
+    )
+    assert launcher("logs", "run/demo").err.startswith('Error: The run "demo" was not found on this machine.')
+    assert launcher("logs", "sweep/x").err.startswith('Error: The sweep "x" was not found on this machine.')
+
+
 def test_a_failed_run_fails_the_sweep_and_the_other_runs_have_their_turns(launcher: Launcher) -> None:
     file = launcher.write("run.yaml", SHORT.replace("echo hello", "exit $CODE"))
     done = launcher("submit", "-f", file, "--sweep", 'worker.env.CODE="0","7","00"')

@@ -1,7 +1,7 @@
-"""Real trainings that the command starts: Ray, a tiny model, and a kill of each of its processes.
+"""Real trainings that the command starts: a tiny model, on one host and with Ray, and a kill of each of its processes.
 
-Each start costs tens of seconds of processor time, so the tests share runs, and one host is enough here. `plain` is
-the undisturbed run; the disturbed run must have the same numbers, bit for bit.
+Each start costs tens of seconds of processor time, so the tests share runs. `plain` is the undisturbed run; the
+disturbed run of one host must have the same numbers, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 
 from launcher.backends.local.record import ENDED, read_events
-from launcher.config.values import files as values
-from launcher.report.compare import differences
-from launcher.report.folders import of_folder
+from launcher.backends.local.submitter import LocalSubmitter
+from launcher.config.values.writer import dumps
 from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import PATIENCE, STEPS, TRAIN, TrainingHarness, lines, numbers
@@ -73,7 +73,7 @@ def submit(trained: Launcher, lab: TrainingHarness) -> Start:
             "data": {"corpus": "python", "tokenizer": {"path": str(lab.tokenizer)}},
             "train": {**TRAIN, **SCHEDULE, **train},
         }
-        return ("submit", "-f", trained.write(f"{name}.yaml", values.dumps(tree)))
+        return ("submit", "-f", trained.write(f"{name}.yaml", dumps(tree)))
 
     return arguments
 
@@ -232,6 +232,7 @@ def check_a_profile(launcher: Launcher, name: str) -> None:
     assert f"Recorded 2 steps (steps {first} to {first + 1})." in result.err
 
 
+TRAINER = "-m trainer"
 ALL_OF_RAY = ("gcs_server", "raylet", "ray::")
 
 
@@ -245,12 +246,8 @@ def test_a_training_from_submit_to_its_end(trained: Launcher, plain: Plain) -> N
     assert messages[0] == 'The run "plain" was started on this machine.'
     running = next(number for number, line in enumerate(messages) if line.startswith("plain: running"))
     starting = messages[1:running]
-    assert starting[0] == "plain: starting: starting Ray, then loading and compiling the model"
-    for words in (
-        "starting Ray",
-        r"importing JAX and MaxText \(Ray [0-9]+ s\)",
-        r"compiling the model \(Ray [0-9]+ s, imports [0-9]+ s, data [0-9]+ s\)",
-    ):
+    assert starting[0] == "plain: starting: loading and compiling the model"
+    for words in ("importing JAX and MaxText", r"compiling the model \(imports [0-9]+ s, data [0-9]+ s\)"):
         assert any(re.fullmatch(f"plain: starting: {words}", line) for line in starting), starting
     step = rf"step [0-9]+/{STEPS}, loss [0-9.]+, [0-9.,]+ tokens/s(, ([0-9]+ min )?[0-9]+ s left)?"
     before_the_first = "running: (evaluating the held-out text|writing a checkpoint)"
@@ -300,9 +297,8 @@ def test_the_status_of_a_training(trained: Launcher, plain: Plain) -> None:
 def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plain: Plain, submit: Start) -> None:
     """One run is killed in every way; each time it resumes from its last checkpoint.
 
-    The test kills a worker, all of Ray, and a worker again: restarts by the trainer and by the supervisor share one
-    budget of 2. Then it submits the run again and kills the supervisor, submits it again and cancels it, and submits it
-    with another number of steps, to the end.
+    The test kills the trainer three times, with a budget of 2 restarts. Then it submits the run again and kills the
+    supervisor, submits it again and cancels it, and submits it with another number of steps, to the end.
     """
     detached = trained(*submit("killed", steps=LONG), "--detach")
     assert (detached.code, detached.out) == (0, "")
@@ -315,47 +311,34 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     logs = trained.start("logs", "-f", "killed")
     waiting = trained.start("wait", "killed", "-o", "json")
     until_step(trained, "killed", 6)
-    check_that_its_ray_is_private(trained, "killed")
     check_a_profile(trained, "killed")
-    assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
-    until_loops(trained, "killed", 2)
-    status = trained("status", "killed", "-o", "json").json
-    assert status["restarts"] == 1, (status, trained("logs", "killed").out[-8000:])
-    [failed] = [
-        event for event in lines(trained.home / "runs/killed/events.jsonl") if event["event"] == "worker_failed"
-    ]
-    assert re.fullmatch(
-        r"worker 0 was killed.*; resuming from step [0-9]+, [0-9]+ steps? repeated, restart 1 of 2", failed["message"]
-    )
-    assert kill(trained, "killed", *ALL_OF_RAY) >= 4
-    since = time.monotonic()
-    until(trained, "killed", lambda: trained.record("killed").restarts == 2)
-    assert time.monotonic() - since < 30  # the driver does not wait for a Ray that was killed
-    until_loops(trained, "killed", 3)
-    assert kill(trained, "killed", "ray::RayTrainWorker", count=1)
+    for restarts in (1, 2):
+        assert kill(trained, "killed", TRAINER)
+        until_loops(trained, "killed", restarts + 1)
+        assert trained("status", "killed", "-o", "json").json["restarts"] == restarts
+        until_step(trained, "killed", step(trained, "killed") + 1)
+    assert kill(trained, "killed", TRAINER)
     out, err = waiting.communicate(timeout=120)
     status = Result(waiting.returncode, out, err).json
     assert (waiting.returncode, err) == (1, "")
     assert (status["state"], status["restarts"], status["attempt"]) == ("failed", 2, 1)
-    assert status["reason"].startswith("Workers failed and no restart was left (worker 0 was killed")
+    assert status["reason"] == "The trainer was killed by signal 9 (SIGKILL)."
     out, err = logs.communicate(timeout=20)
     assert (logs.returncode, err) == (0, "")
     assert out == trained("logs", "killed").out
-    assert out.count("[launcher] ") == 2 and "Restart 2 of 2." in out
+    assert out.count("[launcher] ") == 3 and "Restart 2 of 2." in out
 
     again = trained(*submit("killed", steps=LONG), "--detach")
     assert again.code == 0, again.err
     assert again.err.splitlines()[0] == (
         'The run "killed" had failed; it continues from its last checkpoint as attempt 2.'
     )
-    until(trained, "killed", lambda: pids(trained, "killed", "ray::RayTrainWorker"))
+    until(trained, "killed", lambda: pids(trained, "killed", TRAINER))
     pid = trained.record("killed").pid
     assert pid
     children = psutil.Process(pid).children(recursive=True)
     os.kill(pid, signal.SIGKILL)
-    # Ray's two agents, which hold no resources, end by themselves after a minute.
-    others = [child for child in children if child.name() not in ("ray::DashboardAgent", "ray::RuntimeEnvAgent")]
-    _, alive = psutil.wait_procs(others, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
     status = trained("status", "killed", "-o", "json").json
     assert (status["state"], status["attempt"]) == ("failed", 2)
@@ -399,6 +382,9 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     status = trained("status", "killed", "-o", "json").json
     assert (status["state"], status["attempt"], status["restarts"]) == ("succeeded", 4, 0)
     # The report counts the restarts alike, shows the value that changed, and does not call the cancel a failure.
+    from launcher.products.report.compare import differences
+    from launcher.products.report.folders import of_folder
+
     run = of_folder(trained.home / "runs" / "killed")
     assert run.restarts == 0
     assert [one.values for one in differences([run]) if one.key == "train.steps"] == [
@@ -409,6 +395,32 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     assert [line for line in now if line[0] < STEPS] == [line for line in plain.numbers if line[0] < STEPS]
     assert [line[0] for line in now if line[1] is not None] == list(range(done + 5))
     assert trained.processes("killed") == []
+
+
+def test_a_run_of_two_hosts_survives_kills_of_a_worker_and_of_ray(trained: Launcher, submit: Start) -> None:
+    """Restarts by the trainer and by the supervisor share one budget of 2."""
+    assert trained(*submit("two", hosts=2, steps=LONG), "--detach").code == 0
+    until_step(trained, "two", 4)
+    check_that_its_ray_is_private(trained, "two")
+    assert kill(trained, "two", "ray::RayTrainWorker", count=1)
+    until_loops(trained, "two", 2)
+    assert trained("status", "two", "-o", "json").json["restarts"] == 1
+    [failed] = [event for event in lines(trained.home / "runs/two/events.jsonl") if event["event"] == "worker_failed"]
+    assert re.fullmatch(
+        r"worker [01] was killed.*; resuming from step [0-9]+, [0-9]+ steps? repeated, restart 1 of 2",
+        failed["message"],
+    )
+    assert kill(trained, "two", *ALL_OF_RAY) >= 5
+    since = time.monotonic()
+    until(trained, "two", lambda: trained.record("two").restarts == 2)
+    assert time.monotonic() - since < 30  # the driver does not wait for a Ray that was killed
+    until_loops(trained, "two", 3)
+    assert kill(trained, "two", "ray::RayTrainWorker", count=1)
+    waited = trained("wait", "two", "-o", "json", seconds=120)
+    assert (waited.code, waited.json["state"], waited.json["restarts"]) == (1, "failed", 2)
+    assert re.match(r"Workers failed and no restart was left \(worker [01] was killed", waited.json["reason"])
+    assert "Restart 2 of 2." in trained("logs", "two").out
+    assert trained.processes("two") == []
 
 
 def test_a_training_that_has_succeeded_is_not_started_again(trained: Launcher, plain: Plain, submit: Start) -> None:
@@ -433,7 +445,7 @@ def test_tensorboard_shows_a_run(trained: Launcher, plain: Plain) -> None:
     serving.send_signal(signal.SIGINT)
     _, err = serving.communicate(timeout=60)
     assert serving.returncode == 0
-    assert err.splitlines()[-1] == "TensorBoard for plain is closed. The run is not changed."
+    assert err.splitlines()[-1] == "TensorBoard for plain is closed. Nothing is changed."
 
 
 def test_a_run_that_has_ended_cannot_be_profiled(trained: Launcher, plain: Plain) -> None:
@@ -445,7 +457,13 @@ def test_a_run_that_has_ended_cannot_be_profiled(trained: Launcher, plain: Plain
 def test_a_config_that_only_maxtext_rejects_is_one_sentence_and_is_not_restarted(
     trained: Launcher, submit: Start
 ) -> None:
-    result = trained(*submit("refused", hosts=2, num_moe_token_chunks=2))
+    """submit traces the step first, so nothing starts. A pod has no such check: its trainer is the first to notice."""
+    values = submit("refused", hosts=2, num_moe_token_chunks=2)
+    early = trained(*values)
+    assert (early.code, "use_ring_of_experts" in early.err, "refused" in trained.runs) == (1, True, False), early.err
+    original = LocalSubmitter._preflight
+    with mock.patch.object(LocalSubmitter, "_preflight", lambda *given, **_: original(*given, step=False)):
+        result = trained(*values)
     assert result.code == 1
     assert "Traceback" not in result.err
     status = trained("status", "refused", "-o", "json").json

@@ -27,6 +27,15 @@ def test_values_are_merged(launcher: Launcher) -> None:
     assert result.out == ("run:\n  name: c\n  kind: local\ntrain:\n  steps: 20\n  mesh:\n    - 3\n  note: null\n")
 
 
+def test_values_with_a_name(launcher: Launcher) -> None:
+    assert launcher("values", "-f", launcher.write("a.yaml", A), "--name", "n", "-o", "json").json["run"]["name"] == "n"
+    result = launcher("values", "queues", "--name", "n")
+    assert (result.code, result.err) == (
+        2,
+        "Error: --name is the name of a run; leave it out for the values of a chart.\n",
+    )
+
+
 def test_values_as_json(launcher: Launcher) -> None:
     result = launcher("values", "-f", launcher.write("a.yaml", A), "-o", "json")
     assert result.json == {"run": {"name": "a", "kind": "local"}, "train": {"steps": 10, "mesh": [1, 2]}}

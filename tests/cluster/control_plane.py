@@ -61,12 +61,12 @@ class ControlPlane:
         self.api = Api(self.admin)
 
     @classmethod
-    def start(cls, *, with_crds: bool = False, attempts: int = 3) -> Self:
+    def start(cls, *, with_crds: bool | dict[str, str] = False, attempts: int = 3) -> Self:
         """Start a control plane and wait until it is ready. Raises RuntimeError with the ends of its logs.
 
-        with_crds: install upstream's CRDs before the controller manager starts, so that ResourceQuotas count their
-        objects at once; it notices later CRDs only from time to time. Retries if another process took a free port
-        first.
+        with_crds: install upstream's CRDs (of these versions, by default the newest) before the controller manager
+        starts, so that ResourceQuotas count their objects at once; it notices later CRDs only from time to time.
+        Retries if another process took a free port first.
         """
         for attempt in range(attempts):
             plane = cls()
@@ -287,7 +287,7 @@ class ControlPlane:
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
-    def _start(self, *, with_crds: bool) -> None:
+    def _start(self, *, with_crds: bool | dict[str, str]) -> None:
         deadline = time.monotonic() + 180
         etcd, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
         self._run("etcd", flags.etcd(self.folder / "etcd", etcd, peer))
@@ -296,7 +296,7 @@ class ControlPlane:
         self._run(API_SERVER, self._flags)
         self._wait_ready(deadline)
         if with_crds:
-            self.install_crds()
+            self.install_crds(**(with_crds if isinstance(with_crds, dict) else {}))
         manager = self.kubeconfig_for("system:kube-controller-manager")
         self._run("kube-controller-manager", flags.controller_manager(manager, self.authority, account_keys))
         self._run("kube-scheduler", flags.scheduler(self.kubeconfig_for("system:kube-scheduler")))

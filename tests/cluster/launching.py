@@ -24,6 +24,7 @@ import pytest
 
 from launcher.__main__ import run
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_loop import control_loop
@@ -206,7 +207,9 @@ FAST_POLLING = f"""
 import sys
 from launcher.__main__ import main
 from launcher.backends.kubernetes.backend import KubernetesBackend
-KubernetesBackend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
+for backend in (KubernetesBackend, KubernetesSubmitter):
+    backend.__init__.__kwdefaults__["poll_seconds"] = {POLL_SECONDS}
 main()
 """
 
@@ -214,9 +217,11 @@ main()
 @contextlib.contextmanager
 def fast_polling() -> Iterator[None]:
     """While this is open, the launcher polls runs every POLL_SECONDS."""
-    defaults = KubernetesBackend.__init__.__kwdefaults__
-    assert defaults is not None
-    with mock.patch.dict(defaults, {"poll_seconds": POLL_SECONDS}):
+    with contextlib.ExitStack() as stack:
+        for backend in (KubernetesBackend, KubernetesSubmitter):
+            defaults = backend.__init__.__kwdefaults__
+            assert defaults is not None
+            stack.enter_context(mock.patch.dict(defaults, {"poll_seconds": POLL_SECONDS}))
         yield
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from launcher.backends.base import RunStatus, Submission
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_object import RunObject
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.cli.follow import follow
 from launcher.k8s.client import Cluster
 from launcher.k8s.errors import Unreachable
@@ -215,7 +216,7 @@ def test_a_run_that_is_cancelled_during_a_switch_stays_cancelled(
 
     match moment:
         case "chosen":
-            cancel_before(KubernetesBackend, "switch")
+            cancel_before(KubernetesSubmitter, "switch")
         case "marked":
             cancel_before(KubernetesBackend, "_stop_and_wait")
         case _:
@@ -243,7 +244,7 @@ def test_a_cancel_while_the_last_attempt_is_deleted_ends_the_next(
     wait_until_gone = KubernetesBackend._wait_until_gone
 
     def cancel_first(backend: KubernetesBackend, run: RunObject) -> None:
-        if backend is switch.backend:
+        if cast(object, backend) is switch.backend:
             canceller.start()
             assert waits.wait(30)
             admin.merge(path_of(first), {"metadata": {"finalizers": None}})

@@ -41,7 +41,6 @@ def altered(plane: ControlPlane, folder: Path, change: Callable[[Config, Config,
 
 WITHOUT_ANSWER = "Check the network or VPN, and that this is the cluster you mean: kubectl config current-context."
 LOG_IN = "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works."
-PLUGIN_MISSING = "On GKE: gcloud components install gke-gcloud-auth-plugin, then gcloud auth login."
 PLUGIN_FAILED = "On GKE: gcloud auth login."
 UNKNOWN = "The API server of the context admin rejects your credentials"
 
@@ -87,19 +86,18 @@ ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = 
     "plugin missing": (
         plugin("no-such-plugin"),
         "The credential plugin of FILE failed: no-such-plugin is not installed.",
-        PLUGIN_MISSING,
+        "Install it, or correct its path in the kubeconfig (users: user.exec.command).",
     ),
     "plugin fails": (
         # With the prefix that the real plugin's logger writes.
         plugin("sh", "-c", "echo 'F1123 22:21:05.123456    1234 cred.go:145] Please log in.' >&2; exit 1"),
-        "The credential plugin of FILE failed: exec: process returned 1. Please log in.",
+        "The credential plugin of FILE failed: sh ended with the exit code 1. Please log in.",
         PLUGIN_FAILED,
     ),
     "no such cluster": (
         lambda _cluster, _user, everything: everything.update(clusters=[]),
-        "The kubeconfig FILE cannot be used: Invalid kube-config file. Expected object with name test in FILE/clusters "
-        "list.",
-        "",
+        'FILE:1: the context admin names the cluster "test", which the kubeconfig does not have.',
+        "kubectl config view shows it.",
     ),
     "no such context": (
         lambda _cluster, _user, everything: everything.update({"current-context": "admins"}),
@@ -108,7 +106,8 @@ ALTERED: dict[str, tuple[Callable[[Config, Config, Config], None], str, str]] = 
     ),
     "certificate's file": (
         lambda cluster, _user, _all: cluster.update({"certificate-authority": "/no/such/file"}),
-        "The kubeconfig FILE cannot be used: File does not exist: /no/such/file.",
+        "FILE:1: certificate-authority of the cluster test is /no/such/file, which cannot be read: No such file or "
+        "directory.",
         "",
     ),
 }
@@ -198,7 +197,7 @@ def test_files_that_are_not_a_kubeconfig(cli: LauncherCli, tmp_path: Path) -> No
     scalar.write_text("hello")
     cases: dict[Path, str] = {
         broken: f"The kubeconfig {broken} is not valid YAML: while parsing a flow sequence in",
-        empty: f"The kubeconfig {empty} cannot be used: Invalid kube-config. {empty} file is empty.",
+        empty: f"{empty} has no current context.",
         tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
         listed: f"{listed} is not a valid kubeconfig.\n",
         scalar: f"{scalar} is not a valid kubeconfig.\n",

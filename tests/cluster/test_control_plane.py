@@ -109,6 +109,8 @@ def test_annotations_control_when_pods_end(control_plane: ControlPlane, namespac
     until(lambda: status("fine")["phase"] == "Succeeded")
     until(lambda: status("bad")["phase"] == "Failed")
     assert status("bad")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    until(lambda: status("long")["phase"] == "Running")
+    time.sleep(0.3)  # longer than the others ran
     assert status("long")["phase"] == "Running"
     api.delete(f"/api/v1/namespaces/{namespace}/pods/long")
     until(lambda: api.find(f"/api/v1/namespaces/{namespace}/pods/long") is None)

@@ -213,7 +213,7 @@ def test_what_does_not_separate_the_teams(
 ) -> None:
     """Each protection is taken away, as an administrator can do by mistake."""
     policy = next(
-        one for one in team_queues if one["kind"] == "ValidatingAdmissionPolicyBinding" and "runs" in name(one)
+        one for one in team_queues if one["kind"] == "ValidatingAdmissionPolicyBinding" and name(one).endswith("-runs")
     )
     network = next(one for one in team_queues if one["kind"] == "NetworkPolicy")
     rbac = "rbac.authorization.k8s.io"

@@ -27,6 +27,7 @@ from tests.tools import tool
 ROOT = Path(__file__).resolve().parents[2]
 QUEUES = "tests/e2e/test_queues.py::test_queues_are_installed_and_active"
 STORY = "tests/e2e/test_multislice.py::test_three_slices_run_alone_then_one_and_two_together"
+JOB = "tests/e2e/test_ray_cluster.py::test_a_job_trains_in_a_long_lived_ray_cluster"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 
@@ -112,12 +113,20 @@ def test_two_suites_at_once_pass_and_leave_nothing(equipped: ControlPlane) -> No
 
 
 def test_a_missing_setting_is_an_error_only_in_ci(equipped: ControlPlane) -> None:
-    file = "tests/e2e/test_ray_cluster.py"
-    code, out, err = end_of(suite(equipped.admin, file))
+    code, out, err = end_of(suite(equipped.admin, JOB))
     assert (code, "1 skipped" in out) == (0, True), out + err
-    code, _, err = end_of(suite(equipped.admin, file, CI="true"))
+    code, _, err = end_of(suite(equipped.admin, JOB, CI="true"))
     assert code == 1
     assert "Error: In CI no test may be skipped, and 1 were; it needs an image with the trainer" in err
+
+
+@pytest.mark.timeout(1200)
+def test_a_model_is_served_with_the_fakes(equipped: ControlPlane) -> None:
+    """The suite acts as a member, so charts/queues' policies apply to all that it creates."""
+    image = {"SLIPWAY_E2E_IMAGE": "example.invalid/trainer:1.0.0"}
+    code, out, err = end_of(suite(equipped.admin, "tests/e2e/test_serve.py", **image), 1000)
+    assert (code, "1 passed" in out) == (0, True), out + err
+    assert left(equipped, err) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -637,11 +637,12 @@ def test_what_users_may_not_do(cli4: ReleaseCli, control_plane: ControlPlane, mo
     assert "Traceback" not in done.err
 
 
-def test_helm_with_another_api_server(cli4: ReleaseCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HELM_KUBEAPISERVER", "https://example.invalid")
+@pytest.mark.parametrize("variable", ["HELM_KUBEAPISERVER", "HELM_KUBEASUSER", "HELM_KUBECAFILE"])
+def test_helm_with_another_api_server(variable: str, cli4: ReleaseCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "https://example.invalid")
     done = cli4.install("-f", cli4.write(VALUES))
     assert done.code == 1
-    assert done.err.startswith("Error: HELM_KUBEAPISERVER is set, so Helm would use another API server")
+    assert done.err.startswith(f"Error: {variable} is set, so Helm would use another API server")
 
 
 def test_no_api_server_and_no_kueue(cli4: ReleaseCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ import pytest
 from launcher import api
 from launcher.backends.base import State
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.backends.ray_cluster.dashboard import head_of
 from launcher.backends.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
+from launcher.backends.ray_cluster.submitter import RayClusterSubmitter
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.k8s.client import Forbidden, Unreachable
@@ -72,8 +72,8 @@ def program(*words: str) -> dict[str, Any]:
     return {"command": list(words)}
 
 
-def backend(team: TeamRayCluster) -> RayClusterBackend:
-    return RayClusterBackend(team.target.cluster(), poll_seconds=0.3)
+def backend(team: TeamRayCluster) -> RayClusterSubmitter:
+    return RayClusterSubmitter(team.target.cluster(), poll_seconds=0.3)
 
 
 def launcher(team: TeamRayCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ def launcher(team: TeamRayCluster, *arguments: str) -> subprocess.CompletedProce
     return done
 
 
-def ended(runs: RayClusterBackend, name: str, seconds: float = 90) -> Any:
+def ended(runs: RayClusterSubmitter, name: str, seconds: float = 90) -> Any:
     deadline = time.monotonic() + seconds
     while (status := runs.status(name)) is None or not status.state.ended:
         assert time.monotonic() < deadline, "\n".join(runs.logs(name, follow=False, worker=None))
@@ -144,7 +144,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
     plan = plan_of(team, "commanded", run=program("sh", "-c", f"echo begun {mark}; sleep 600; echo {mark}"))
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         made = list(
-            pool.map(lambda _: RayClusterBackend(team.target.cluster()).submit(plan, accept_changes=False), range(10))
+            pool.map(lambda _: RayClusterSubmitter(team.target.cluster()).submit(plan, accept_changes=False), range(10))
         )
     assert [submission.created for submission in made].count(True) == 1
     assert {submission.status.attempt for submission in made} == {1}

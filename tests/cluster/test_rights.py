@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests.bucket import bucket
 from tests.charts.queues_chart import render, tree
-from tests.cli.test_report_bucket import bucket
 from tests.cluster.api import Api, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_controllers import controllers
@@ -31,7 +32,8 @@ clusterQueues:
   OURS: {quota: {rights-v5e: {slices: 4}, rights-cpu: {cpu: "100", memory: 400Gi}}}
   THEIRS: {quota: {rights-v5e: {slices: 4}, rights-cpu: {cpu: "100", memory: 400Gi}}}
 teams:
-  research: {namespace: OURS, queue: multislice, clusterQueue: OURS, members: {alice: User}}
+  research: {namespace: OURS, queue: multislice, clusterQueue: OURS, members: {alice: User},
+    leads: {lea: User}, viewers: {vera: User}}
   search: {namespace: THEIRS, queue: multislice, clusterQueue: THEIRS, members: {bob: User}}
 """.replace("OURS", OURS).replace("THEIRS", THEIRS)
 COMPLETED = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": ""}
@@ -114,6 +116,55 @@ def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> Non
             succeed("delete", *name, "--yes")
             assert kind not in [run["metadata"]["name"] for run in cli.runs(admin)]
     assert (teams.alice.read_bytes(), teams.alice.stat().st_mtime_ns) == before
+
+
+def test_check_live_has_what_the_api_server_would_refuse(teams: Teams, tmp_path: Path) -> None:
+    """As the user: her rights, and the admission policy of her team. An admin also has the level of Pod Security."""
+
+    def live(cli: LauncherCli, **over: Any) -> str:
+        done = cli("check", "-f", cli.values("job-set", **over), "--live")
+        assert (done.code == 0) is (done.err == "No problems found.\n"), (done.out, done.err)
+        return done.out + done.err if done.code else ""
+
+    ours, theirs = (LauncherCli(teams.alice, space, tmp_path) for space in (OURS, THEIRS))
+    assert live(ours) == ""
+    hostname = {"nodeSelector": {"example.com/node": "one"}}
+    assert "policies.nodeLabels" in until(lambda: live(ours, worker=hostname), 30)
+    assert re.search(r"You \(alice\) may not create jobsets of jobset\.x-k8s\.io in the namespace", live(theirs))
+
+    def enforce(level: str | None) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        teams.plane.api.merge(f"/api/v1/namespaces/{OURS}", {"metadata": {"labels": labels}})
+
+    admin = LauncherCli(teams.plane.admin, OURS, tmp_path)
+    enforce("baseline")
+    refused = live(admin, security={"privileged": True})
+    enforce(None)
+    assert f'The namespace {OURS} has the Pod Security level "baseline", which refuses pods with' in refused
+
+
+def test_a_viewer_only_reads_and_a_lead_creates_secrets(teams: Teams, tmp_path: Path) -> None:
+    """A lead reads no Secret, but can replace one; a token of a service account is refused."""
+    space = f"/api/v1/namespaces/{OURS}"
+    run = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "x", "namespace": OURS}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hf", "namespace": OURS}}
+    token = {"name": "token", "namespace": OURS, "annotations": {"kubernetes.io/service-account.name": "default"}}
+    vera, lea = (Api(teams.plane.kubeconfig_for(name, namespace=OURS)) for name in ("vera", "lea"))
+    jobsets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{OURS}/jobsets"
+    assert [vera.open("GET", path).status for path in (jobsets, f"{space}/pods", f"{space}/secrets")] == [200, 200, 403]
+    assert vera.open("POST", jobsets, {**run, "spec": {}}).status == 403
+    assert vera.open("DELETE", f"{jobsets}/x").status == 403
+    assert lea.open("POST", f"{space}/secrets", {**secret, "stringData": {"token": "one"}}).status == 201
+    assert [lea.open("GET", f"{space}/secrets{name}").status for name in ("", "/hf")] == [403, 403]
+    assert lea.open("PATCH", f"{space}/secrets/hf", {}, "application/merge-patch+json").status == 403
+    deleted = lea.open("DELETE", f"{space}/secrets/hf")
+    assert (deleted.status, json.loads(deleted.data)["kind"]) == (200, "Status")  # not the Secret
+    forged = {**secret, "metadata": token, "type": "kubernetes.io/service-account-token"}
+    until(lambda: lea.open("POST", f"{space}/secrets?dryRun=All", forged).status == 422)
+    cli = LauncherCli(teams.plane.kubeconfig_for("vera", namespace=OURS), OURS, tmp_path)
+    assert cli("list").code == cli("queues").code == 0
+    vera.close()
+    lea.close()
 
 
 def test_a_member_exports_a_checkpoint_and_imports_weights(

@@ -72,7 +72,7 @@ JOB_POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
 HEAD, WORKER = ("headGroupSpec",), ("workerGroupSpecs", 0)
 OF_HEAD = ("spec", "rayClusterSpec", *HEAD, "template", "spec")
 OF_WORKER = ("spec", "rayClusterSpec", *WORKER, "template", "spec")
-HOST_PATH = [{"name": "host", "hostPath": {"path": "/"}}]
+HOST_PATH = {"name": "storage", "hostPath": {"path": "/"}}
 
 
 def of_pods(*keys: str | int, value: Any) -> list[tuple[str, Change]]:
@@ -123,7 +123,7 @@ ATTACKS: list[tuple[str, list[tuple[str, Change]], str]] = [
         "serviceAccountName of the pods must be default or research",
     ),
     ("its old field", of_pods("serviceAccount", value="deployer"), "template.spec.serviceAccount must be absent"),
-    ("host path", of_pods("volumes", value=HOST_PATH), "template.spec.volumes[0].hostPath must be absent: it gives"),
+    ("host path", of_pods("volumes", 0, value=HOST_PATH), "template.spec.volumes[0].hostPath must be absent: it gives"),
     ("host pid", of_pods("hostPID", value=True), "template.spec.hostPID must be absent: it gives access"),
     ("host ipc", of_pods("hostIPC", value=True), "template.spec.hostIPC must be absent: it gives access"),
     ("node name", of_pods("nodeName", value="node-of-others"), "template.spec.nodeName must be absent: it bypasses"),
@@ -234,6 +234,16 @@ def test_a_csi_driver_of_one_team(users: Users, tmp_path: Path) -> None:
         set_at(*JOB_POD, "volumes", value=[volume])(job)
         set_at(*JOB_POD, "containers", 0, "volumeMounts", value=[])(job)
         refusal = users.attempt(user, job)
+        assert why in refusal if why else refusal == ""
+
+
+def test_a_team_with_a_list_of_claims_mounts_no_other_claim(users: Users, tmp_path: Path) -> None:
+    for claim, why in (
+        ("ours", ""),
+        ("theirs", "persistentVolumeClaim.claimName must be the name of a claim, and one of"),
+    ):
+        job = rendered_runs(tmp_path, "product", THEIRS, f"storage: {{kind: pvc, claim: {claim}}}")["JobSet"]
+        refusal = users.attempt(users.bob, job)
         assert why in refusal if why else refusal == ""
 
 
@@ -356,6 +366,37 @@ def test_a_member_still_stops_and_labels_a_run(users: Users, run: Run) -> None:
 def test_a_member_cannot_change_a_run_to_an_attack(users: Users, run: Run, change: Object, why: str) -> None:
     refusal = users.patch(users.alice, run.mine, change)
     assert why in refusal if why else refusal == ""
+
+
+SUBRESOURCES = (
+    *(("", f"pods/{name}") for name in ("exec", "attach", "ephemeralcontainers", "eviction", "resize", "portforward")),
+    *(("", f"pods/{name}") for name in ("status", "binding", "proxy")),
+    *(("", name) for name in ("pods", "secrets", "serviceaccounts/token", "services", "persistentvolumeclaims")),
+    *(("ray.io", f"{kind}/{part}") for kind in ("rayjobs", "rayservices") for part in ("status", "scale")),
+    *(("ray.io", f"rayclusters/{part}") for part in ("status", "scale", "finalizers")),
+    *(("jobset.x-k8s.io", f"jobsets/{part}") for part in ("status", "scale")),
+    *(("batch", name) for name in ("jobs", "jobs/status")),
+    *(("kueue.x-k8s.io", name) for name in ("workloads/status", "localqueues")),
+    ("resource.k8s.io", "resourceclaims"),
+)
+
+
+def test_a_member_has_no_subresource_that_changes_a_run(users: Users) -> None:
+    """bob's team has neither shell nor helm; the API server answers for its Role."""
+    allowed = []
+    for group, resource in SUBRESOURCES:
+        name, _, below = resource.partition("/")
+        for verb in ("create", "update", "patch", "delete"):
+            attributes = {"namespace": THEIRS, "verb": verb, "group": group, "resource": name, "subresource": below}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            }
+            answer = users.bob.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            if answer["status"]["allowed"]:
+                allowed.append((verb, resource))
+    assert allowed == []
 
 
 def test_a_member_suspends_a_run_and_does_not_resume_it(users: Users) -> None:

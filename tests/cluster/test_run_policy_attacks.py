@@ -7,87 +7,39 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster.api import Object
+from tests.cluster.attacks import (
+    CLUSTER_WORKER,
+    HEAD,
+    JOB,
+    NFS,
+    OF_HEAD,
+    OF_JOB,
+    OF_WORKER,
+    RAY,
+    WORKER,
+    YEAR,
+    Attack,
+    add,
+    both,
+    container,
+    groups,
+    job,
+    of,
+    on_service,
+    replicas,
+    volume,
+)
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.run_policy import Change, Users, installed, set_at, without
+from tests.cluster.run_policy import Users, installed, set_at, without
 
 
 @pytest.fixture(scope="module")
 def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
     with installed(control_plane, tmp_path_factory.mktemp("attacks")) as found:
         yield found
-
-
-class Attack(NamedTuple):
-    name: str
-    kind: str
-    change: Change
-    why: str  # in the message: the path of the field, as far as it is special, or what it must be
-
-
-JOB = ("spec", "replicatedJobs", 0, "template", "spec")
-OF_JOB = (*JOB, "template", "spec")
-RAY = ("spec", "rayClusterSpec")
-HEAD = (*RAY, "headGroupSpec")
-WORKER = (*RAY, "workerGroupSpecs", 0)
-OF_HEAD, OF_WORKER = (*HEAD, "template", "spec"), (*WORKER, "template", "spec")
-YEAR = 31536000
-NFS = {"server": "10.0.0.2", "path": "/vision"}
-
-
-def path(*keys: str | int) -> str:
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-
-
-def of(kind: str, *keys: str | int, value: Any, name: str = "", why: str = "") -> Attack:
-    """Return an attack that sets a value. The message has the path."""
-    return Attack(name or f"{path(*keys)[-60:]} {value}"[:90], kind, set_at(*keys, value=value), why or path(*keys))
-
-
-def job(*keys: str | int, value: Any, why: str = "") -> Attack:
-    return of("JobSet", *OF_JOB, *keys, value=value, why=why)
-
-
-def container(*keys: str | int, value: Any, why: str = "") -> Attack:
-    return job("containers", 0, *keys, value=value, why=why)
-
-
-def volume(name: str, value: Any, why: str = "") -> Attack:
-    at = (*OF_JOB, "volumes")
-    return Attack(f"volume {name}", "JobSet", add(*at, item={"name": "x", name: value}), why or f".{name} must be")
-
-
-def add(*keys: str | int, item: Any) -> Change:
-    """Return a function that adds an item to a list."""
-
-    def change(obj: Object) -> None:
-        node: Any = obj
-        for key in keys:
-            node = node.setdefault(key, []) if isinstance(node, dict) else node[key]
-        node.append(copy.deepcopy(item))
-
-    return change
-
-
-def both(*changes: Change) -> Change:
-    def change(obj: Object) -> None:
-        for one in changes:
-            one(obj)
-
-    return change
-
-
-def replicas(*keys: str | int, counts: tuple[int, int, int]) -> Change:
-    names = ("replicas", "minReplicas", "maxReplicas")
-    return both(*(set_at(*keys, name, value=count) for name, count in zip(names, counts, strict=True)))
-
-
-def on_service(*keys: str | int, value: Any, why: str = "") -> Attack:
-    return of("RayService", "spec", *keys, value=value, why=why)
 
 
 ATTACKS = [
@@ -176,9 +128,9 @@ ATTACKS = [
         why=".resources must have requests",
     ),
     # Objects that are large in other places.
-    container("ports", 0, "name", value=900 * "x" + 900 * "y", why=".ports[0].name must have at most 1024"),
+    container("ports", 0, "name", value=900 * "x" + 900 * "y", why=".ports[0].name must have at most 15"),
     container("readinessProbe", value={"httpGet": {"path": 2000 * "x", "port": 80}}, why=".httpGet must have only"),
-    job("tolerations", 0, "value", value=2000 * "x", why=".tolerations[0].value must have at most 1024"),
+    job("tolerations", 0, "value", value=2000 * "x", why=".tolerations[0].operator must be Exists or Equal, and not"),
     # Pods that Pod Security would refuse later.
     Attack(
         "no allowPrivilegeEscalation",
@@ -188,6 +140,147 @@ ATTACKS = [
     ),
     container("securityContext", "capabilities", "drop", value=["NET_RAW"], why=".drop must be"),
     job("securityContext", "runAsNonRoot", value=False, why=".runAsNonRoot must be true"),
+    # Tokens of service accounts, and variables with the namespace's Services.
+    *(
+        attack
+        for at in (("JobSet", OF_JOB), ("RayJob", OF_HEAD), ("RayJob", OF_WORKER), ("RayCluster", CLUSTER_WORKER))
+        for name in ("automountServiceAccountToken", "enableServiceLinks")
+        for attack in (
+            of(at[0], *at[1], name, value=True, why=f".{name} must be false"),
+            Attack(f"no {name} {at[0]} {at[1][-3]}", at[0], without(*at[1], name), f".{name} is missing"),
+        )
+    ),
+    on_service(
+        *("rayClusterConfig", "headGroupSpec", "template", "spec", "automountServiceAccountToken"),
+        value=True,
+        why=".automountServiceAccountToken must be false",
+    ),
+    on_service("excludeHeadPodFromServeSvc", value=False, why="must be true if each worker group"),
+    Attack(
+        "no excludeHeadPodFromServeSvc",
+        "RayService",
+        without("spec", "excludeHeadPodFromServeSvc"),
+        "spec.excludeHeadPodFromServeSvc is missing",
+    ),
+    # Files of another group, and pods that Pod Security would refuse.
+    job("securityContext", "fsGroup", value=0, why=".fsGroup must be equal to runAsUser"),
+    job("securityContext", "runAsGroup", value=0, why=".runAsGroup must be equal to runAsUser"),
+    Attack(
+        "no runAsNonRoot",
+        "JobSet",
+        without(*OF_JOB, "securityContext", "runAsNonRoot"),
+        ".securityContext must have runAsNonRoot",
+    ),
+    job("tolerations", 0, "operator", value="Any", why=".tolerations[0].operator must be Exists or Equal"),
+    job("tolerations", 0, "effect", value="Never", why=".tolerations[0].effect must be NoSchedule"),
+    job("tolerations", 0, "tolerationSeconds", value=YEAR, why=".tolerations[0].tolerationSeconds must be 0 to 604800"),
+    # Keys have no limit in a template.
+    of(
+        "JobSet",
+        *(*JOB, "template", "metadata", "annotations", f"gke-gcsfuse/{400 * 'x'}-limit"),
+        value="1",
+        name="long key of an annotation",
+        why=".metadata.annotations[gke-gcsfuse/xxx",
+    ),
+    *(
+        Attack(
+            f"preStop {command[0]} {command[-1]}",
+            "RayJob",
+            set_at(*OF_WORKER, "containers", 0, "lifecycle", "preStop", "exec", "command", value=command),
+            ".lifecycle must have only the preStop hook",
+        )
+        for command in (
+            ["python", "-m", "trainer.prestop", "--seconds", "30", "--other"],
+            ["python", "-m", "trainer.prestop", "--forever", "30"],
+        )
+    ),
+    # Pods that Kubernetes refuses or that never start, while Kueue holds their quota.
+    container("image", value="", why=".image must have 1 to 1024"),
+    Attack("no image", "JobSet", without(*OF_JOB, "containers", 0, "image"), ".image is missing"),
+    job("containers", value=[], why="denied request"),
+    of("JobSet", "spec", "replicatedJobs", value=[], why="spec.replicatedJobs must have an item"),
+    of("RayJob", *RAY, "workerGroupSpecs", value=[], why=".workerGroupSpecs must have an item"),
+    Attack("only a head", "RayCluster", without("spec", "workerGroupSpecs"), "spec.workerGroupSpecs is missing"),
+    Attack(
+        "two groups with one name",
+        "RayJob",
+        lambda obj: obj["spec"]["rayClusterSpec"]["workerGroupSpecs"].extend(
+            copy.deepcopy(obj["spec"]["rayClusterSpec"]["workerGroupSpecs"])
+        ),
+        ".groupName must have at most 63 lowercase letters, digits and hyphens, and be the name of no",
+    ),
+    of("RayJob", *WORKER, "groupName", value=70 * "x"),
+    container("imagePullPolicy", value="Sometimes"),
+    container("ports", 0, "containerPort", value=0),
+    container("ports", 0, "containerPort", value=70000),
+    container("env", 0, value={"name": "A", "valueFrom": {}}, why=".env[0].valueFrom must have one source"),
+    container(
+        "env",
+        0,
+        value={
+            "name": "A",
+            "valueFrom": {"secretKeyRef": {"name": "c", "key": "d"}, "fieldRef": {"fieldPath": "metadata.name"}},
+        },
+        why=".env[0].valueFrom must have one source",
+    ),
+    container("env", 0, "name", value="", why=".env[0].name must have"),
+    container("env", 0, "name", value="A B", why=".env[0].name must have"),
+    container("env", 0, "name", value="$(A)", why=".env[0].name must have"),
+    container("envFrom", value=[{}], why=".envFrom must have items"),
+    container(
+        "envFrom",
+        value=[{"secretRef": {"name": "x"}, "configMapRef": {"name": "x"}}],
+        why=".envFrom must have items",
+    ),
+    job("volumes", 0, value={"name": "storage"}, why=".volumes[0].name must have one source"),
+    job(
+        "volumes",
+        0,
+        value={"name": "storage", "emptyDir": {}, "persistentVolumeClaim": {"claimName": "x"}},
+        why=".volumes[0].name must have one source",
+    ),
+    container(
+        "readinessProbe", value={"httpGet": {"path": "/", "port": 80}, "periodSeconds": -1}, why=".periodSeconds"
+    ),
+    of("RayJob", *OF_WORKER, "containers", 0, "livenessProbe", "failureThreshold", value=2_000_000_000),
+    of("RayJob", *OF_WORKER, "containers", 0, "readinessProbe", "successThreshold", value=100),
+    *(
+        of(
+            "RayJob",
+            *OF_WORKER,
+            "containers",
+            0,
+            "resources",
+            value={"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
+            name=f"chips {chips}",
+            why=".requests[google.com/tpu] must be more than 0",
+        )
+        for chips in ("500m", "0.5", "-4", "1e1", "100000")
+    ),
+    of(
+        "RayJob",
+        *WORKER,
+        *("template", "metadata", "annotations", "kueue.x-k8s.io/podset-slice-size"),
+        value="-1",
+        why="[kueue.x-k8s.io/podset-slice-size]",
+    ),
+    job("terminationGracePeriodSeconds", value=-1),
+    of("RayJob", "spec", "ttlSecondsAfterFinished", value=-1),
+    of("RayJob", "spec", "activeDeadlineSeconds", value=0),
+    of("JobSet", "spec", "failurePolicy", "maxRestarts", value=-1),
+    on_service(
+        "upgradeStrategy",
+        value={
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": {
+                "gatewayClassName": "istio",
+                "stepSizePercent": 5,
+                "intervalSeconds": 10,
+                "maxSurgePercent": 0,
+            },
+        },
+        why=".clusterUpgradeOptions.maxSurgePercent must be",
+    ),
     # S2: chips after the end.
     of("RayJob", "spec", "ttlSecondsAfterFinished", value=YEAR),
     of("RayJob", "spec", "ttlSecondsAfterFinished", value=601),
@@ -301,6 +394,12 @@ ATTACKS = [
         "large value",
         "JobSet",
         add(*OF_JOB, "containers", 0, "env", item={"name": "X", "value": 600_000 * "x"}),
+        "spec: the pod templates of the JobSet have",
+    ),
+    Attack(
+        "large environment",
+        "JobSet",
+        add(*OF_JOB, "containers", 0, "env", item={"name": "X", "value": 70_000 * "x"}),
         ".containers[0].env must have at most 65536",
     ),
     Attack(
@@ -308,6 +407,55 @@ ATTACKS = [
         "JobSet",
         set_at(*OF_JOB, "containers", 0, "env", value=[{"name": f"X{n}", "value": "y"} for n in range(400)]),
         ".env must have at most 300 items",
+    ),
+    *(
+        Attack(f"large worker groups of a {kind}", kind, groups(*keys), "spec: the pod templates of the")
+        for kind, keys in (
+            ("RayJob", RAY),
+            ("RayCluster", ("spec",)),
+            ("RayService", ("spec", "rayClusterConfig")),
+        )
+    ),
+    *(
+        Attack(
+            f"large {name}",
+            "JobSet",
+            both(
+                set_at(*OF_JOB, "containers", 0, "env", value=[{"name": "X", "value": 60_000 * "x"}]),
+                set_at(*OF_JOB, "containers", 0, "command", value=["sh", "-c", 60_000 * "x"]),
+                set_at(*JOB, "template", "metadata", "annotations", "slipway.dev/run-config", value=110_000 * "x"),
+                set_at(*OF_JOB, *keys, value=value),
+            ),
+            "spec: the pod templates of the JobSet have",
+        )
+        for name, keys, value in (
+            (
+                "secrets",
+                ("containers", 0, "env"),
+                [
+                    {"name": f"{190 * 'x'}{n}", "valueFrom": {"secretKeyRef": {"name": 200 * "x", "key": 200 * "x"}}}
+                    for n in range(300)
+                ],
+            ),
+            (
+                "affinity",
+                ("affinity",),
+                {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchExpressions": [
+                                        {"key": "example.com/pool", "operator": "In", "values": [60 * "x"] * 32}
+                                    ]
+                                }
+                            ]
+                            * 60
+                        }
+                    }
+                },
+            ),
+        )
     ),
     container("command", value=["sh", "-c", 70_000 * "x"], why=".command must have at most"),
     container("args", value=["x"]),
@@ -378,6 +526,28 @@ ATTACKS = [
     job("hostNetwork", value=True),
     job("hostPID", value=True),
     job("hostIPC", value=True),
+    # More fields that no values render, some of them of newer versions.
+    job("hostnameOverride", value="other"),
+    job("schedulingGroup", value={"podGroupName": "other"}),
+    job("securityContext", "supplementalGroupsPolicy", value="Strict"),
+    job("securityContext", "seLinuxChangePolicy", value="Recursive"),
+    container(
+        "restartPolicyRules",
+        value=[{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}],
+    ),
+    container("env", 0, "valueFrom", value={"fileKeyRef": {"volumeName": "a", "path": "b", "key": "c"}}),
+    container("volumeMounts", 0, "subPathExpr", value="$(NAME)"),
+    container("terminationMessagePath", value="/etc/message"),
+    of("RayJob", *RAY, "tlsOptions", value={"secretName": "other"}),
+    *(
+        of(kind, "metadata", at, key, value="1", why=f"metadata.{at}[{key}]")
+        for kind, key in (
+            ("JobSet", "kueue.x-k8s.io/pod-group-name"),
+            ("RayJob", "kueue.x-k8s.io/workloadslice-name"),
+            ("RayService", "ray.io/scheduler-name"),
+        )
+        for at in ("labels", "annotations")
+    ),
     job("hostUsers", value=False),
     job("shareProcessNamespace", value=True),
     container("ports", 0, "hostPort", value=8080),
@@ -456,7 +626,7 @@ ATTACKS = [
         "NVIDIA_VISIBLE_DEVICES",
         "JobSet",
         add(*OF_JOB, "containers", 0, "env", item={"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}),
-        ".name must have at most 256 characters, and not be NVIDIA_VISIBLE_DEVICES",
+        ".name must have at most 256 letters, digits and _, and not be NVIDIA_VISIBLE_DEVICES",
     ),
     Attack(
         "device mount",
@@ -492,7 +662,7 @@ ATTACKS = [
         "two containers",
         "JobSet",
         add(*OF_JOB, "containers", item={"name": "x", "image": "y"}),
-        ".containers must have at most 1 items",
+        ".containers[1].name must be ray-head",
     ),
     of(
         "RayJob",
@@ -500,10 +670,10 @@ ATTACKS = [
         "containers",
         1,
         value={"name": "x", "image": "y"},
-        why=".containers must have at most 1 items",
+        why=".containers[1].name must be ray-head",
     ),
     of("RayJob", *OF_HEAD, "containers", 0, "command", value=["sh"]),
-    container("name", value="other"),
+    container("name", value="other", why=".containers must have 1 to 8 items"),
     container("restartPolicy", value="Always"),
     container("resizePolicy", value=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}]),
     container("volumeDevices", value=[{"name": "storage", "devicePath": "/dev/x"}]),

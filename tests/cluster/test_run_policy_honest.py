@@ -29,7 +29,15 @@ from tests.cluster.run_policy import OURS, QUEUE, Users, installed, rendered_run
 from tests.tools import tool
 
 LENIENT = tree("""
-policies: {tolerations: [example.com/slow, k]}
+policies:
+  tolerations: [example.com/slow, k]
+  labelPrefixes: [example.com/]
+  annotationPrefixes: [example.com/]
+  schedulers: [second-scheduler]
+  containers: [log-shipper]
+  runtimeClasses: [gvisor]
+  volumes: [configMap, csi, downwardAPI, emptyDir, persistentVolumeClaim]
+  csiDrivers: [gcsfuse.csi.storage.gke.io, secrets-store.csi.k8s.io]
 priorities: {p: {value: 7, pods: true}}
 teams:
   research:
@@ -85,6 +93,23 @@ CLUSTERS = some(
     labels=[{"cost-center": "ml"}],
     maxSlices=[0, 4],
 )
+SHIPPER: dict[str, Any] = {"image": "registry.example.com/log-shipper:1", "restartPolicy": "Always"}
+SHIPPER |= {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
+CSI = {"csi": {"driver": "secrets-store.csi.k8s.io", "readOnly": True}}
+PODS = some(
+    labels=[{"example.com/cost-center": "ml"}],
+    annotations=[{"example.com/owner": "any text"}],
+    extraVolumes=[{"ca": {"configMap": {"name": "ca"}}}, {"vault": CSI, "scratch": {"emptyDir": {"sizeLimit": "1Gi"}}}],
+    initContainers=[{"log-shipper": SHIPPER}],
+    schedulerName=["", "second-scheduler"],
+    runtimeClassName=["gvisor"],
+)
+EXTENSIONS = some(
+    pods=PODS,
+    commonLabels=[{"example.com/cost-center": "ml"}],
+    commonAnnotations=[{"example.com/owner": "any text"}],
+    head=st.fixed_dictionaries({"pods": PODS}),
+)
 ALTERNATIVES = [[], [{"provisioning": "spot"}, {"provisioning": "reservation", "reservation": "mine"}]]
 
 
@@ -96,6 +121,7 @@ ALTERNATIVES = [[], [{"provisioning": "spot"}, {"provisioning": "reservation", "
     CLUSTERS,
     st.sampled_from(ALTERNATIVES),
     st.sampled_from(["research", "q"]),
+    EXTENSIONS,
 )
 def test_whatever_values_render_the_policy_of_the_same_values_allows(
     users: Users,
@@ -106,9 +132,10 @@ def test_whatever_values_render_the_policy_of_the_same_values_allows(
     cluster: dict[str, Any],
     alternatives: list[Any],
     queue: str,
+    extensions: dict[str, Any],
 ) -> None:
     values = merged(
-        {key: value for key, value in values.items() if key not in ("team", "queue")},
+        merged({key: value for key, value in values.items() if key not in ("team", "queue")}, extensions),
         {"team": {"name": "research", "namespace": OURS}, "queue": {"name": queue, "priority": "high"}},
     )
     if alternatives:
@@ -165,6 +192,17 @@ def test_what_the_webhooks_of_kueue_and_jobset_make_of_a_run(users: Users) -> No
             obj["spec"]["failurePolicy"]["restartStrategy"] = found["JobSet"]["spec"]["failurePolicy"][
                 "restartStrategy"
             ]
+        assert users.attempt(users.alice, obj) == ""
+
+
+def test_the_largest_runs_are_within_the_cost_limit_of_cel(users: Users, tmp_path: Path) -> None:
+    names = ", ".join(f"V{n}: x" for n in range(180))
+    for obj in rendered_runs(tmp_path, over=f"worker: {{env: {{{names}}}}}").values():
+        spec = obj["spec"]
+        ray = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+        if obj["kind"] != "JobSet":
+            (group,) = ray["workerGroupSpecs"]
+            ray["workerGroupSpecs"] = [{**group, "groupName": f"group-{n}"} for n in range(12)]
         assert users.attempt(users.alice, obj) == ""
 
 
@@ -253,8 +291,10 @@ def test_a_field_that_no_chart_renders_is_refused(users: Users) -> None:
             if field.row is not None or shape_and_field in refused:
                 continue
             obj = copy.deepcopy(users.objects[kind])
+            if field.shape == "valueFrom":
+                set_at(*field.keys[:-2], value={"name": "X"})(obj)
             if field.shape == "claim":
-                set_at(*field.keys[:-1], "claimName", value="x")(obj)
+                set_at(*field.keys[:-2], value={"name": "storage", "persistentVolumeClaim": {"claimName": "x"}})(obj)
             set_at(*field.keys, value=VALUES.get(str(field.keys[-1])) or smallest(field.schema))(obj)
             message = users.attempt(users.alice, obj)
             refused[shape_and_field] = message

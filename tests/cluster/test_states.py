@@ -110,10 +110,14 @@ def test_a_ray_job_that_succeeds(cli: LauncherCli, control_plane: ControlPlane) 
         "speed 8,000 tokens/s",
         "checkpoints gs://example-runs/demo/checkpoints",
         "metrics gs://example-runs/demo/metrics.jsonl",
-        f"next launcher logs demo {where} show its output",
-        f" launcher report demo {where} write a report with charts",
-        f' launcher generate demo {where} "The" generate text with its model',
-        " launcher submit -f FILE --name demo --set train.steps=60 --continue continue training",
+        f"next launcher logs demo {where}",
+        " show its output",
+        f" launcher report demo {where}",
+        " write a report with charts",
+        f' launcher generate demo {where} "The"',
+        " generate text with its model",
+        " launcher submit -f FILE --name demo --set train.steps=60 --continue",
+        " continue training",
     ]
 
 
@@ -228,7 +232,7 @@ def test_a_follower_outlives_the_api_server(cli: LauncherCli, control_plane: Con
     run = Following(cli, control_plane, "job-set", "three-then-one-and-two")
     run.replayer.step_past("Workload", PodsReady="True")
     run.expect("demo: running: Loading and compiling the model; no step is done yet.")
-    reader = cli.start("logs", "-f", "demo", "-n", cli.namespace)
+    reader = cli.start("logs", "-f", "--raw", "demo", "-n", cli.namespace)
     assert reader.stdout is not None
     run.write("before")
     assert reader.stdout.readline() == "before\n"

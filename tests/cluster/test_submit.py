@@ -219,7 +219,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(
     sweep = {"slipway.dev/sweep": "study"}
     admin.merge(path_of(old), {"metadata": {"finalizers": ["example.com/held"], "labels": sweep}})
     admin.delete(path_of(old))
-    monkeypatch.setattr("launcher.backends.kubernetes.ending_backend._GONE_SECONDS", 0.3)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 0.3)
     monkeypatch.setattr("launcher.backends.kubernetes.polling.QUIET_SECONDS", 0.1)
     held = cli("submit", "-f", file, "--detach")
     waits = 'Waiting for the JobSet "demo" to be deleted: it is held by example.com/held…\n'
@@ -236,7 +236,7 @@ def test_a_run_that_is_being_deleted_is_waited_for(
     # Its config is still known.
     changed = cli("submit", "-f", file, "--set", "train.steps=60", "--detach")
     assert (changed.code, "To continue from its last checkpoint" in changed.err) == (1, True)
-    monkeypatch.setattr("launcher.backends.kubernetes.ending_backend._GONE_SECONDS", 30)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._GONE_SECONDS", 30)
     err = io.StringIO()
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(cli, "submit", "-f", file, "--detach", "-o", "json", err=err)

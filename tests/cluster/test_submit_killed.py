@@ -20,7 +20,7 @@ import pytest
 
 from launcher import api as launcher_api
 from launcher.backends.base import State
-from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.plan import LaunchPlan
 from launcher.diagnose import preflight
 from launcher.k8s.client import connect
@@ -36,10 +36,10 @@ WARM = """
 import os, sys
 from launcher import api
 from launcher.k8s.client import connect
-from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.diagnose import preflight
 plan = api.plan([sys.argv[1]])
-backend = KubernetesBackend(connect(), poll_seconds=0.05, preflight=preflight.problems)
+backend = KubernetesSubmitter(connect(), poll_seconds=0.05, preflight=preflight.problems)
 backend.prepare([plan])
 print("ready", flush=True)
 for verb in sys.stdin:
@@ -100,7 +100,7 @@ class Scenario:
         file = cli.values("job-set")
         self.plan: LaunchPlan = launcher_api.plan([file])
         cluster = connect(namespace=cli.namespace)
-        self.backend = KubernetesBackend(cluster, poll_seconds=0.05, preflight=preflight.problems)
+        self.backend = KubernetesSubmitter(cluster, poll_seconds=0.05, preflight=preflight.problems)
         self.backend.prepare([self.plan])
         proxied = LauncherCli(proxy.kubeconfig(folder, cli.namespace), cli.namespace, cli.folder)
         self._proxy, self._proxied, self._file = proxy, proxied, file

@@ -96,7 +96,11 @@ def test_a_sweeps_name_selects_only_its_runs(cli: LauncherCli, admin: Api, contr
     assert len(cli("list", "-o", "json", *here).json) == 8
     logs = cli("logs", "lr", *here)
     assert (logs.code, logs.out) == (1, "")
-    assert 'Error: "lr" is a sweep; this command needs one of its runs: lr-1 to lr-6.' in logs.err
+    assert [f'The run "lr-{n}" is queued and has written nothing yet.' in logs.err for n in range(1, 7)] == [True] * 6
+    explained = cli("explain", "lr", "-o", "json", *here).json
+    assert [each["name"] for each in explained] == [f"lr-{number}" for number in range(1, 7)]
+    shell = cli("shell", "lr", *here, "--", "true")
+    assert 'Error: "lr" is a sweep; this command needs one of its runs: lr-1 to lr-6.' in shell.err
     refused = cli("delete", "lr", "--yes", *here)
     assert (refused.code, "has not ended: lr-1, lr-2, lr-3, lr-4, lr-5 and lr-6" in refused.err) == (1, True)
     assert cli("wait", "lr", "--timeout", "0.2s", *here).code == 124

@@ -84,7 +84,7 @@ def _places(axes: Axes) -> None:
     _arrow(axes, (170, 320), (170, 396), BLUE)
     _arrow(axes, (469, 320), (469, 406), BLUE)
     _arrow(axes, (1026, 320), (1026, 406), BLUE)
-    _label(axes, 182, 344, "submit: local Ray")
+    _label(axes, 182, 344, "submit: local processes")
     _label(axes, 481, 344, "submit: Helm renders, the API server creates")
     _label(axes, 1038, 344, "submit: Ray's Jobs API")
     _region(axes, 330, 372, 840, 206, "the cluster", dashed=True)
@@ -95,7 +95,7 @@ def _places(axes: Axes) -> None:
         280,
         150,
         "this machine",
-        "run.kind: local\n\nlocal Ray on the CPU;\nits own folder, no cluster",
+        "run.kind: local\n\non the CPU; with local Ray\nfor several hosts; no cluster",
         TEAL,
     )
     _box(

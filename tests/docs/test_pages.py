@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import click
 import pytest
 import yaml
 
-from launcher.cli.main import VERBS
+from launcher.cli.main import cli
+from launcher.cli.verbs import verbs
 from launcher.config.checks.schema import violations
-from tests.docs.commands import is_key, problems, schema_of, sections
+from tests.docs.commands import EXAMPLE, is_key, problems, schema_of, sections
 from tests.docs.pages import CHECKOUT, DOCS, README, Page, page, pages
 
 PAGES = pages()
@@ -69,7 +71,7 @@ def test_what_its_sentences_name_is_there(shown: Page) -> None:
     wrong = []
     for word in shown.words:
         if word.startswith("launcher ") and (verb := word.split()[1]).isalpha() and verb.islower():
-            if verb not in VERBS:
+            if verb not in (*verbs(), EXAMPLE):
                 wrong.append(f"launcher {verb}")
             wrong += [f"{word}: {option}" for option in re.findall(r"--[a-z-]+", word) if not has_option(verb, option)]
         elif re.fullmatch(rf"({'|'.join(sections())})(\.[A-Za-z_][\w-]*)+", word):
@@ -81,9 +83,7 @@ def test_what_its_sentences_name_is_there(shown: Page) -> None:
 
 
 def has_option(verb: str, option: str) -> bool:
-    from importlib import import_module
-
-    command: Any = import_module(f"launcher.cli.commands.{verb}").command
+    command: Any = cli.get_command(click.Context(cli), verb)
     params = [*command.params, *(p for sub in getattr(command, "commands", {}).values() for p in sub.params)]
     return option == "--help" or any(option in param.opts for param in params)
 
@@ -96,7 +96,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_every_verb_is_in_the_quick_reference() -> None:
     text = page(DOCS / "quick-reference.md").text
-    for verb in VERBS:
+    for verb in verbs():
         assert re.search(rf"^\|.*`{verb} ?[^`]*`", text, re.MULTILINE), f"the table does not have launcher {verb}"
 
 

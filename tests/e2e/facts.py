@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.config import versions
-from launcher.k8s.objects import label, name, namespace, quantity
+from launcher.k8s.objects import annotation, label, name, namespace, quantity
 from tests.cluster.api import Api, ApiError, Object
 from tests.e2e.needs import RIGHTS, Controller, Facts
 from tests.e2e.settings import Settings
@@ -15,6 +15,8 @@ _IMAGES = {"kueue": ("kueue",), "jobset": ("jobset",), "kuberay": ("kuberay/oper
 _GROUPS = ("kueue.x-k8s.io", "jobset.x-k8s.io", "ray.io")
 _KWOK = "kwok.x-k8s.io/node"
 _GIB = 2**30
+WITHOUT_RAY = "slipway.dev/e2e-without-ray"
+"""The annotation of an operator that starts no Ray: its value is the reason."""
 
 
 def read(api: Api, settings: Settings, earlier: str) -> Facts:
@@ -41,6 +43,7 @@ def read(api: Api, settings: Settings, earlier: str) -> Facts:
         refused=frozenset(right for right, what in RIGHTS.items() if not _may(api, *what)),
         image=settings.image,
         earlier=earlier,
+        ray=next((why for one in deployments or [] if (why := annotation(one, WITHOUT_RAY))), ""),
         kubernetes=str(api.get("/version").get("gitVersion", "")),
     )
 

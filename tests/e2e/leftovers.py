@@ -24,6 +24,7 @@ Print = Callable[[str], None]
 NODES = "/api/v1/nodes"
 RUNS = (
     "/apis/ray.io/v1/namespaces/{}/rayjobs",
+    "/apis/ray.io/v1/namespaces/{}/rayservices",
     "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
     "/apis/ray.io/v1/namespaces/{}/rayclusters",
 )

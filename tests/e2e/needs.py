@@ -52,7 +52,8 @@ class Facts:
     memory_gib: what ready nodes without taints, except simulated ones, have for ordinary pods. simulated: why no
     nodes can be simulated, or "". storage: why no storage is available that all hosts of a run can write to, or "";
     storage_class and access_mode belong to that storage. refused: the rights that the user does not have, by their
-    names in RIGHTS. earlier: why the charts of an earlier release are not available, or "".
+    names in RIGHTS. earlier: why the charts of an earlier release are not available, or "". ray: why no Ray runs in the
+    pods, or "".
     """
 
     controllers: Mapping[str, Controller] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Facts:
     refused: frozenset[str] = frozenset()
     image: str = ""
     earlier: str = "they were not looked for"
+    ray: str = ""
     kubernetes: str = ""
 
 
@@ -121,6 +123,7 @@ class Needs:
     image: bool = False
     storage: bool = False
     earlier: bool = False
+    ray: bool = False  # a Ray cluster that accepts jobs
     rights: tuple[str, ...] = ()
 
 
@@ -158,6 +161,8 @@ def unmet_needs(what: Needs, facts: Facts) -> list[UnmetNeed]:
         add(f"storage that all hosts of a run may write to ({facts.storage})", FixedBy.SETTING)
     if what.earlier and facts.earlier:
         add(f"the charts of an earlier release ({facts.earlier})", FixedBy.SETTING)
+    if what.ray and facts.ray:
+        add(f"a Ray cluster that accepts jobs ({facts.ray})", FixedBy.SETTING)
     for right in _rights(what, facts):
         if right in facts.refused:
             verb, group, resource = RIGHTS[right]

@@ -106,22 +106,35 @@ class Team:
             queue = {"quota": {f"{self.name}-cpu": {"cpu": f"{cores}m", "memory": f"{memory}Mi"}}}
         return self._queues(flavors, queue, preemption, clusters)
 
-    def hosts(self, hosts: int, heads: int = 0, *, preemption: bool = False, clusters: tuple[str, ...] = ()) -> Tree:
-        """Values of charts/queues with quota for that many hosts and heads of training runs."""
+    def hosts(
+        self,
+        hosts: int,
+        heads: int = 0,
+        *,
+        preemption: bool = False,
+        clusters: tuple[str, ...] = (),
+        helm: bool = False,
+    ) -> Tree:
+        """Values of charts/queues with quota for that many hosts and heads of training runs.
+
+        helm: whether members may install releases, such as served models.
+        """
         amount = hosts + heads
         quota = {"cpu": f"{amount * 500}m", "memory": f"{amount * 3}Gi"}
         flavors = {f"{self.name}-cpu": {"accelerator": "cpu"}}
-        return self._queues(flavors, {"quota": {f"{self.name}-cpu": quota}}, preemption, clusters)
+        return self._queues(flavors, {"quota": {f"{self.name}-cpu": quota}}, preemption, clusters, helm)
 
-    def _queues(self, flavors: Tree, queue: Tree, preemption: bool, clusters: tuple[str, ...]) -> Tree:
+    def _queues(
+        self, flavors: Tree, queue: Tree, preemption: bool, clusters: tuple[str, ...], helm: bool = False
+    ) -> Tree:
         if preemption:
             queue["preemption"] = {"withinClusterQueue": "LowerPriority"}
         controller = self.session.facts.controllers.get("kuberay")
         operators = ["gke-managed-ray-operator", "kuberay-operator", "kuberay-system", "ray-system"]
         if controller is not None and controller.namespace not in operators:
             operators.append(controller.namespace)
-        # Members install the long-lived clusters themselves: Helm's release is a Secret.
-        own_clusters = {"clusters": list(clusters), "createClusters": True, "helm": True} if clusters else {}
+        # Members install long-lived clusters and served models themselves: Helm's release is a Secret.
+        own_clusters = {"clusters": list(clusters), "createClusters": True} if clusters else {}
         cidrs = [f"{address}/{128 if ':' in address else 32}" for address in self.session.facts.node_addresses[:50]]
         return {
             "flavors": flavors,
@@ -130,6 +143,7 @@ class Team:
                 self.name: {
                     "clusterQueue": self.name,
                     "members": {self.member.account: "ServiceAccount"},
+                    "helm": helm or bool(clusters),
                     **own_clusters,
                 }
             },
@@ -220,6 +234,33 @@ class Team:
         if user_storage(self.session.settings):
             del tree["storage"]
         options = ["-f", self.session.cli.values(f"{self.name}-{name}", tree)]
+        if self.session.settings.values:
+            options += ["-f", self.session.settings.values]
+        return options
+
+    def model(self, name: str, replicas: int) -> list[str]:
+        """Options of serve for a model with this name in requests, on hosts of half a core."""
+        tree: Tree = {
+            "team": {"name": self.name},
+            "slice": {"accelerator": "cpu"},
+            "image": self.session.settings.image_values,
+            "storage": {"kind": "pvc", "claim": "runs"},
+            "run": {"graceSeconds": 5},
+            "head": {"cpu": "250m", "memory": "2Gi"},
+            "worker": {"cpu": "500m", "memory": "2Gi"},
+            "serve": {
+                "engine": "mlx",
+                "name": name,
+                "replicas": {"min": replicas, "max": replicas},
+                # The suite sends requests by the API server's proxy, which removes the header with the key.
+                "apiKey": {"required": False},
+                "upgrade": {"deleteOldSeconds": 10},
+                "health": {"drainSeconds": 5},
+            },
+        }
+        if user_storage(self.session.settings):
+            del tree["storage"]
+        options = ["-f", self.session.cli.values(f"{self.name}-{name}-{replicas}", tree)]
         if self.session.settings.values:
             options += ["-f", self.session.settings.values]
         return options

@@ -1,4 +1,4 @@
-"""A team's long-lived Ray cluster, and a job in it."""
+"""A team's long-lived Ray cluster in its queue, and a job in such a cluster."""
 
 from __future__ import annotations
 
@@ -10,14 +10,35 @@ import urllib3
 
 from tests.e2e.members import Member
 from tests.e2e.needs import needs
-from tests.e2e.teams import HOSTS, REMOVED, STEPS, TRAINED, Session, Team
+from tests.e2e.teams import HOSTS, REMOVED, START, STEPS, TRAINED, Session, Team
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 
 CLUSTER = "ring"
 
 
-@needs(kueue="0.16", kuberay="1.5", image=True, storage=True, nodes=1, cpu=2, memory_gib=10)
+@needs(kueue="0.16", jobset="0.10", kuberay="1.5", image=True, storage=True, nodes=1, cpu=2, memory_gib=10)
+def test_a_long_lived_ray_cluster_waits_in_the_queue(session: Session, team: Team, member: Member) -> None:
+    team.install(team.hosts(HOSTS, 1, clusters=(CLUSTER,)))
+    team.make_claim()
+    team.submit(team.filler("other", HOSTS + 1, 3600, priority="high"))
+    team.becomes("other", "running", seconds=START)
+    options = team.trainer("job", "ray-cluster", cluster=CLUSTER)
+    member.query("install", "ray-cluster", *options, "--timeout", "0", "--yes")
+
+    def shown() -> tuple[str, int]:
+        (one,) = member.query("list", "--clusters", "-n", team.name)
+        return one["state"], one["hosts"]
+
+    member.wait("the cluster to wait", lambda: shown() == ("suspended", 0), START, seen=lambda: str(shown()))
+    member.query("cancel", "other", "-n", team.name)
+    member.wait("all hosts to be ready", lambda: shown() == ("ready", HOSTS), START, seen=lambda: str(shown()))
+    removed = member.query("uninstall", CLUSTER, "-n", team.name, "--yes")
+    assert removed["left"] == []
+    member.wait("the cluster's pods to go", lambda: not _ray_pods(session, team), REMOVED)
+
+
+@needs(kueue="0.16", kuberay="1.5", image=True, storage=True, nodes=1, cpu=2, memory_gib=10, ray=True)
 def test_a_job_trains_in_a_long_lived_ray_cluster(session: Session, team: Team, member: Member) -> None:
     team.install(team.hosts(HOSTS, 1, clusters=(CLUSTER,)))
     team.make_claim()
@@ -49,3 +70,8 @@ def _answers(file: Path) -> bool:
 
 def _pods(session: Session, team: Team) -> list[str]:
     return [pod["metadata"]["name"] for pod in session.api.items(f"/api/v1/namespaces/{team.name}/pods")]
+
+
+def _ray_pods(session: Session, team: Team) -> list[str]:
+    path = f"/api/v1/namespaces/{team.name}/pods?labelSelector=ray.io/cluster={CLUSTER}"
+    return [pod["metadata"]["name"] for pod in session.api.items(path)]

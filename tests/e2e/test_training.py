@@ -46,7 +46,7 @@ class _Undisturbed:
             team.install(team.hosts(HOSTS, HEADS[kind]))
             team.make_claim()
             team.submit(team.trainer("calm", kind))
-            with team.member.follow("logs", "calm", "-f", "-n", team.name) as file:
+            with team.member.follow("logs", "calm", "-f", "--raw", "-n", team.name) as file:
                 team.becomes("calm", "succeeded", seconds=TRAINED)
                 wait_for_last_step(team, "calm", lambda: team.log(file))
                 self._logs[kind] = team.log(file)
@@ -89,7 +89,7 @@ def test_a_killed_pod_costs_no_step(
     team.install(team.hosts(HOSTS, HEADS[kind]))
     team.make_claim()
     team.submit(team.trainer("killed", kind))
-    with member.follow("logs", "killed", "-f", "-n", team.name) as file:
+    with member.follow("logs", "killed", "-f", "--raw", "-n", team.name) as file:
         _until_step(team, "killed", lambda: team.log(file).last_step, PERIOD + 10)
         victim = _host(team, "killed", kind)
         session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{victim}", grace=1)
@@ -109,12 +109,11 @@ def test_a_preempted_run_resumes_from_its_last_checkpoint(
     team.install(team.hosts(hosts, preemption=True))
     team.make_claim()
     team.submit(team.trainer("patient", kind, priority="low"))
-    with member.follow("logs", "patient", "-f", "-n", team.name) as file:
+    with member.follow("logs", "patient", "-f", "--raw", "-n", team.name) as file:
         _until_step(team, "patient", lambda: team.log(file).last_step, PERIOD + 10)
         team.submit(team.filler("urgent", hosts, 45, priority="high"))
-        team.becomes("urgent", "running", "succeeded", seconds=START)
-        waiting = team.status("patient")["state"]
-        assert waiting in ("preempted", "queued"), f"the state was {waiting} when urgent had been admitted"
+        # Wait for patient itself: when urgent is seen to run, it can have ended, and patient can be starting again.
+        team.becomes("patient", "preempted", "queued", seconds=START)
         team.becomes("urgent", "succeeded", seconds=START)
         team.becomes("patient", "succeeded", seconds=TRAINED)
         wait_for_last_step(team, "patient", lambda: team.log(file))

@@ -25,11 +25,6 @@ _PATH = re.compile(
 )
 
 
-class _Configuration:
-    host = "https://cluster.invalid"
-    retries = False
-
-
 class _Body:
     """The part of urllib3.HTTPResponse that the client reads."""
 
@@ -52,9 +47,9 @@ class FakeCluster(Cluster):
     """Answers from `documents`: objects by name, `logs` (lines), `jobs` (of Ray), `pending` and `answers` (by path)."""
 
     def __init__(self, documents: Mapping[str, Any], namespace: str) -> None:
-        self.access = cast(Any, Access(_Configuration(), "lab", "lab", "alice", namespace, chosen=False))
+        self.access = Access("https://cluster.invalid", "lab", "lab", "alice", namespace)
         self.context, self.cluster, self.user = "lab", "lab", "alice"
-        self.namespace, self.server, self.name = namespace, _Configuration.host, "the cluster lab"
+        self.namespace, self.server, self.name = namespace, self.access.server, "the cluster lab"
         self.unreadable: dict[str, None] = {}
         self._documents = documents
 

@@ -22,8 +22,8 @@ from tests import local_registry
 from tests.image.base import base_archive
 from tests.image.buildah import Buildah
 from tests.image.conftest import ROOT, Builder, Image, build, lock, name_of
+from tests.products.image.test_image import registry as fake_registry
 from tests.tools.go_tools import cache_dir
-from tests.unit.test_image import registry as fake_registry
 
 pytestmark = pytest.mark.image
 

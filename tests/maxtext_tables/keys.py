@@ -6,12 +6,13 @@ The launcher checks `train:` with that file, so a typing error is found in a fif
 takes half a minute. A test generates the table again and fails if it differs from the file.
 
 MaxText accepts the fields of its pydantic config (maxtext.configs.types.MaxTextConfig). For each key the file contains
-the types of value (int, float, bool, str, list, map, null, any), the values of an enum, and the bounds of a number: ge,
-gt, le, lt.
+the types of value (int, float, bool, str, list, map, null, any), the values of an enum (or those that its code compares
+with the key), and the bounds of a number: ge, gt, le, lt.
 """
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib.metadata
 import json
@@ -31,6 +32,12 @@ _BOUNDS = ("ge", "gt", "le", "lt")
 # MaxText converts text to a list with one element for these keys (pyconfig._prepare_for_pydantic).
 _LISTS_FROM_TEXT = ("adamw_mask", "eval_data_columns", "train_data_columns", "trainable_parameters_mask")
 
+# Keys that are text in MaxText's config and whose choices are in its code: the file, and the name that it compares.
+_COMPARED = {
+    "attention": ("layers/attention_op.py", "self.attention_kernel"),
+    "remat_policy": ("layers/nnx_decoders.py", "remat_policy"),
+}
+
 
 def key_table() -> dict[str, Any]:
     """Return the table: {"maxtext": version, "keys": {key: {"types": […], "values": […]}}, "models": […]}."""
@@ -44,6 +51,8 @@ def key_table() -> dict[str, Any]:
     keys = {name: describe(field.annotation, field.metadata) for name, field in sorted(fields.items())}
     for name in _LISTS_FROM_TEXT:
         keys[name]["types"] = sorted({*keys[name]["types"], "str"})
+    for name, (file, variable) in _COMPARED.items():
+        keys[name]["values"] = compared(Path(config.__file__).parents[1] / file, variable)
     # A name is a model only if the wheel contains its architecture. Otherwise MaxText trains its default model.
     shipped = {path.stem for path in (Path(config.__file__).parent / "models").glob("*.yml")}
     models = [name for name in keys["model_name"].pop("values") if name.replace("-Instruct", "") in shipped]
@@ -52,6 +61,16 @@ def key_table() -> dict[str, Any]:
         "keys": keys,
         "models": sorted(models),
     }
+
+
+def compared(file: Path, variable: str) -> list[str]:
+    """Return the texts that a Python file compares with this variable or attribute, sorted."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare) and ast.unparse(node.left) == variable:
+            texts = [one for other in node.comparators for one in ast.walk(other) if isinstance(one, ast.Constant)]
+            found |= {one.value for one in texts if isinstance(one.value, str)}
+    return sorted(found)
 
 
 def describe(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:

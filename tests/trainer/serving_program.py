@@ -229,22 +229,34 @@ def replicas() -> list[int]:
     return sorted(filter(mine, found))
 
 
+def running() -> int:
+    """Return how many replicas run, as Ray Serve counts them.
+
+    Not by the names of processes: Ray renames a replica's process for each request, so a reader can miss one.
+    """
+    (deployment,) = serve.status().applications["model"].deployments.values()
+    count: int = deployment.replica_states.get("RUNNING", 0)
+    return count
+
+
 def killed(client: openai.OpenAI) -> dict[str, Any]:
     """Return what clients see while one of two replicas is killed and replaced."""
     expected = client.completions.create(**MORE).choices[0].text
     load = Load(client, 8)
     time.sleep(3)
-    before = replicas()
+    before = running()
     at = time.monotonic()
-    os.kill(before[0], signal.SIGKILL)
+    os.kill(replicas()[0], signal.SIGKILL)
     deadline = at + 180
-    while time.monotonic() < deadline and (len(replicas()) < 2 or before[0] in replicas()):
+    while time.monotonic() < deadline and running() == before:  # until Ray Serve has noticed
+        time.sleep(0.1)
+    while time.monotonic() < deadline and running() < before:
         time.sleep(0.5)
     time.sleep(3)
     load.stop()
     return {
-        "before": len(before),
-        "after": len(replicas()),
+        "before": before,
+        "after": running(),
         "at": at,
         "expected": [expected],
         "sent": list(map(asdict, load.sent)),

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import trainer_output
-from launcher.inference import chat
+from launcher.products.models.inference import chat
 from tests import huggingface_model
 from trainer import generate, serve
 from trainer.errors import ConfigError

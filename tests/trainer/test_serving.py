@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Launcher
-from tests.cli.test_serve import serving, talk
+from tests.products.models.cli.test_serve import serving, talk
 from tests.trainer.runs import CHECKOUT, Run
 from tests.trainer.serving_run import RANDOM_CONTEXT, VLLM, random_models, serve
 from trainer.inference.model import load

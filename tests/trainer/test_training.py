@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from launcher.report import build
+from launcher.products.report.build import build
 from tests.trainer.runs import CHECKOUT, STEPS, Run, TrainingHarness, numbers, with_metrics
 from tests.trainer.scrape import get, scraped
 from trainer.inference.model import load
@@ -137,6 +137,24 @@ def test_a_killed_worker_does_not_change_the_numbers(lab: TrainingHarness, undis
     assert not list((run.folder / "checkpoints").glob("*tmp*"))
     # TensorBoard's own rule: a session that starts at step S replaces the values of earlier files from S on.
     assert tensorboard_steps(run.folder) == list(range(STEPS))
+
+
+def test_too_little_memory_is_restarted_once(lab: TrainingHarness) -> None:
+    """The batch needs more memory than any machine of these tests has. MaxText's own data needs none of it."""
+    huge = lab.config(
+        "huge", hosts=1, data={}, dataset_type="synthetic", eval_interval=None, per_device_batch_size=2**19
+    )
+    run = lab.train(huge)
+    assert run.process.returncode == 2, run.output()[-4000:]
+    memory = r"the run is out of memory \(RESOURCE_EXHAUSTED: [^()]*\); lower train.per_device_batch_size or .*"
+    [failed] = [event["message"] for event in run.events("worker_failed")]
+    assert re.fullmatch(rf"worker 0 failed: {memory} restart 1 of 2", failed)
+    [error] = [event["message"] for event in run.events("error")]
+    assert re.fullmatch(
+        rf"Workers failed \(worker 0 failed: {memory}\)\. It is the second failure of this kind before its first "
+        r"step, so the run does not restart\.",
+        error,
+    )
 
 
 def tensorboard_steps(folder: Path) -> list[int]:

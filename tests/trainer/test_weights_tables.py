@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from trainer.config import RunConfig, maxtext_folder
 from trainer.errors import ConfigError
-from trainer.weights import folder, hf_config, model, tensors, tokenizer
+from trainer.weights import folder, hf_config, model, tensors, tokenizer, train_keys
 from trainer.weights.safetensors_files import ShardWriter, read_folder, shards
 from trainer.weights.tensors import Array, Tensor
 
@@ -205,32 +205,88 @@ def test_the_published_configs_agree_with_maxtexts_models() -> None:
     }
     for name in PUBLISHED:
         if name != "gemma3-27b":
-            hf_config.compare(hf_config.normalized(published[name]), of(model_name=name), name)
+            config = hf_config.normalized(published[name])
+            assert hf_config.differences(config, of(model_name=name)) == []
+            assert train_keys.derive(config, {"steps": 3}, name) == {"model_name": name}
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"decoder_block": "llama2", "logits_via_embedding": True, "normalize_embedding_logits": False},
+        {"decoder_block": "llama2", "rope_type": "llama3.1", "rope_max_timescale": 500_000},
+        {"decoder_block": "mistral", "rope_linear_scaling_factor": 4.0},
+        {"decoder_block": "mixtral", "num_experts": 4, "base_moe_mlp_dim": 96, "num_experts_per_tok": 2},
+        {
+            "decoder_block": "gemma2",
+            "mlp_activations": ["gelu", "linear"],
+            "logits_via_embedding": True,
+            "normalization_layer_epsilon": 1e-6,
+            "use_post_attn_norm": True,
+            "use_post_ffw_norm": True,
+            "sliding_window_size": 64,
+            "attn_logits_soft_cap": 50.0,
+            "final_logits_soft_cap": 30.0,
+        },
+        {
+            "decoder_block": "gemma3",
+            "mlp_activations": ["gelu", "linear"],
+            "logits_via_embedding": True,
+            "normalization_layer_epsilon": 1e-6,
+            "use_post_attn_norm": True,
+            "use_post_ffw_norm": True,
+            "sliding_window_size": 64,
+            "local_rope_max_timescale": 10_000,
+            "rope_max_timescale": 1_000_000,
+        },
+        {"decoder_block": "qwen3", "use_qk_norm": True, "rope_max_timescale": 1_000_000},
+        {"decoder_block": "qwen3_moe", "use_qk_norm": True, "num_experts": 8, "base_moe_mlp_dim": 48},
+    ],
+)
+def test_the_keys_of_a_config_select_its_model(train: dict[str, Any]) -> None:
+    sizes = {"base_emb_dim": 64, "base_num_decoder_layers": 6, "base_num_query_heads": 4, "base_num_kv_heads": 2}
+    source = of(**{"head_dim": 16, "base_mlp_dim": 96, "vocab_size": 500, **sizes, **train})
+    config = hf_config.build(source, "float32", tokenizer.Tokens())
+    keys = train_keys.derive(config, {"steps": 3}, "DIR")
+    assert hf_config.build(of(**keys), "float32", tokenizer.Tokens()) == config
+    assert of(**keys).describe() == source.describe()
+
+
+def test_what_no_keys_can_express_is_refused_as_a_whole() -> None:
+    config = hf_config.build(of(base_emb_dim=64, vocab_size=500), "float32", tokenizer.Tokens())
+    with pytest.raises(ConfigError) as error:
+        train_keys.derive({**config, "attention_bias": True, "hidden_act": "gelu"}, {}, "DIR")
+    assert str(error.value) == (
+        "DIR has settings that MaxText's llama cannot have: hidden_act is gelu, but the run's model has silu "
+        "(train.mlp_activations); attention_bias is True, but the run's model has False (train.attention_bias)."
+    )
+    with pytest.raises(ConfigError, match="DIR is a model of the family gpt2, which cannot be imported; the families"):
+        train_keys.derive({**config, "model_type": "gpt2"}, {}, "DIR")
 
 
 def test_a_config_of_another_model_is_refused_with_both_values(tmp_path: Path) -> None:
     source = of(model_name="llama3.1-8b")
     config = hf_config.build(source, "float32", tokenizer.Tokens())
-    hf_config.compare(config, source, "DIR")
+    train_keys.compare(config, source, {}, "DIR")
     for key, value, sentence in (
         (
             "num_hidden_layers",
             16,
-            "DIR: num_hidden_layers is 16, but the run's model has 32 (train.base_num_decoder_layers)",
+            "num_hidden_layers is 16, but the run's model has 32 (train.base_num_decoder_layers)",
         ),
-        ("rope_scaling", None, "DIR: rope_scaling is None, but the run's model has {'rope_type': 'llama3', "),
-        ("tie_word_embeddings", True, "DIR: tie_word_embeddings is True, but the run's model has False"),
-        ("attention_bias", True, "DIR: attention_bias is True, but the run's model has False"),
-        ("hidden_act", "gelu", "DIR: hidden_act is gelu, but the run's model has silu"),
+        ("rope_scaling", None, "rope_scaling is None, but the run's model has {'rope_type': 'llama3', "),
+        ("tie_word_embeddings", True, "tie_word_embeddings is True, but the run's model has False"),
+        ("attention_bias", True, "attention_bias is True, but the run's model has False"),
+        ("hidden_act", "gelu", "hidden_act is gelu, but the run's model has silu"),
         (
             "vocab_size",
             200_000,
-            "DIR: vocab_size is 200,000, but the run's model has room for 128,256; set ",
+            "vocab_size is 200,000, but the run's model has room for 128,256 (train.vocab_size)",
         ),
     ):
         with pytest.raises(ConfigError) as error:
-            hf_config.compare({**config, key: value}, source, "DIR")
-        assert str(error.value).startswith(sentence)
+            train_keys.compare({**config, key: value}, source, {}, "DIR")
+        assert sentence in str(error.value)
     with pytest.raises(ConfigError, match=r"has no config\.json"):
         hf_config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")

@@ -12,7 +12,7 @@ import pytest
 
 from launcher import api
 from tests import huggingface_model
-from tests.cli.test_report_bucket import bucket
+from tests.bucket import bucket
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, numbers, steps
 
 

@@ -85,9 +85,11 @@ def test_the_shapes_are_those_of_xpk(name: str) -> None:
             '"16x32" is not a topology of v6e. No v6e slice has 512 chips; the nearest is 16x16 (256).',
         ),
         ("v6e", "8x2", "topology", '"8x2" is not a topology of v6e; for 16 chips, use 4x4.'),
-        ("v6e", "4X4", "topology", '"4X4" is not a topology of v6e; for 16 chips, use 4x4.'),
+        ("v6e", "4X4", "topology", '"4X4" is not a topology of v6e; write it as 4x4.'),
         ("v5p", "4x8x4", "topology", '"4x8x4" is not a topology of v5p; for 128 chips, use 4x4x8.'),
         ("v6e", "v6e-16", "topology", '"v6e-16" is not a topology of v6e; use 4x4.'),
+        ("v6e", "4 x 4", "topology", '"4 x 4" is not a topology of v6e; write it as 4x4.'),
+        ("v5p", "2X2\u00d71", "topology", '"2X2\u00d71" is not a topology of v5p; write it as 2x2x1.'),
         ("v5p", "v5p-32", "topology", '"v5p-32" is not a topology of v5p; use 2x2x4.'),  # 32 TensorCores, 16 chips
         ("v6e", "1", "topology", '"1" is not a topology of v6e; for 1 chip, use 1x1.'),
         ("v6e", "big", "topology", '"big" is not a topology of v6e; use a shape such as 4x8.'),
@@ -115,7 +117,11 @@ def test_an_invalid_slice_is_a_sentence(accelerator: str, topology: str, key: st
 
 
 @pytest.mark.parametrize(
-    ("name", "guess"), [("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")]
+    ("name", "guess"),
+    [
+        *[("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")],
+        *[("tpu-v6e-slice", "v6e"), ("tpu-v5-lite-podslice", "v5e")],
+    ],
 )
 def test_an_unknown_accelerator_gets_a_guess(name: str, guess: str) -> None:
     with pytest.raises(SliceError, match=f"Did you mean {guess}\\?$"):

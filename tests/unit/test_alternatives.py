@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from launcher.backends.sweeps.plan import plan_sweep
-from launcher.config.alternatives import AFTER_SECONDS, members, provisioning, split
+from launcher.config.alternatives import AFTER_SECONDS, members, split
 from launcher.config.plan import CheckFailed, check_launch, plan_launch
+from launcher.config.provisioning import provisioning
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import Values, with_defaults
 from launcher.errors import LauncherError

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends.local.record import Record, write_record
-from launcher.cli.main import VERBS
+from launcher.cli.verbs import verbs
 from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 from launcher.trainer_output import metrics_in_log
 
-FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in api.__all__}
+FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspect.isfunction) if name in dir(api)}
 # The verbs whose function in Python has another name.
 NAMES = {
     "list": "list_runs",
@@ -40,9 +40,17 @@ def test_every_function_is_documented_and_typed(name: str) -> None:
         assert parameter.annotation is not inspect.Parameter.empty, parameter.name
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in NOT_IN_PYTHON])
+@pytest.mark.parametrize("verb", [verb for verb in verbs() if verb not in NOT_IN_PYTHON])
 def test_every_verb_is_a_function(verb: str) -> None:
     assert NAMES.get(verb, verb) in FUNCTIONS
+
+
+def test_the_names_for_type_checkers_are_those_that_exist() -> None:
+    assert sorted(api.HOMES) == sorted(api.__all__)
+    for name in dir(api):
+        assert getattr(api, name).__module__ == (api.HOMES.get(name) or plugins.api_module(name))
+    with pytest.raises(AttributeError, match="has no attribute 'submitt'"):
+        _ = api.submitt
 
 
 def test_one_file_and_a_mapping_are_values() -> None:

@@ -18,6 +18,7 @@ from launcher.config.checks.value_rules import value_rules
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
+from launcher.config.values.writer import dumps
 from launcher.paths import presets_dir
 from tests.large_machine import use_machine
 
@@ -34,7 +35,7 @@ GOOD: dict[str, Any] = {
 
 def problems(text: str, *, over: dict[str, Any] | None = None, name: str | None = None) -> list[Problem]:
     """Return the problems of a values file that is merged into `over` (GOOD), the tree of another file."""
-    base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
+    base = values.read_text(dumps(GOOD if over is None else over).encode(), "good.yaml")
     return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS, name=name)
 
 
@@ -63,6 +64,8 @@ CASES = [
     ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it must be text; put it in quotes."),
     ("slice: null\n", "slice has no value (null); set a value, or remove the key."),
     ("slice: {count: null}\n", "slice.count has no value (null); set a value, or remove the key."),
+    ("train: {attention: flashy}\n", 'Did you mean "flash"?'),
+    ("train: {remat_policy: everything}\n", 'train.remat_policy is "everything"; it must be one of custom, full, '),
     ("train: []\n", "train is a list; it must be a map of keys to values."),
     ("common: null\n", "common has no value (null)"),
     (
@@ -168,7 +171,7 @@ def test_a_local_run_requires_local_storage_and_the_cpu(monkeypatch: pytest.Monk
 
 
 def test_files_and_corpus_exclude_each_other() -> None:
-    found = problems("train: {dataset_type: null}\ndata:\n  files: [a.txt]\n  corpus: python\n")
+    found = problems("train: {dataset_type: null}\ndata:\n  files: [/data/a.txt]\n  corpus: python\n")
     assert [str(problem) for problem in found] == [
         'v.yaml:4: data.files and data.corpus are both set; remove one of them (to use the files, set data.corpus: "").'
     ]
@@ -179,6 +182,21 @@ def test_a_command_needs_no_training_data_and_warns_about_ignored_keys() -> None
     assert problems("run: {command: [sleep, infinity]}\n", over=over) == []
     (found,) = problems("run: {command: [sleep, infinity]}\n")
     assert (found.severity, found.key) == ("warning", "run.command")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("worker: {env: {PRICE: $$5}}\n", ["worker.env.PRICE"]),
+        ("worker: {env: {NAME: x, A: 'hi $(NAME)', B: '$(date)', C: $5}}\n", ["worker.env.A"]),
+        ("worker: {secretEnv: {T: {name: a, key: b}}, env: {A: '$(T)'}}\n", ["worker.env.A"]),
+        ("run: {kind: job-set, command: [sh, -c, 'echo $$']}\n", ["run.command"]),
+        ("run: {kind: ray-job, command: [sh, -c, 'echo $$']}\n", []),
+    ],
+)
+def test_text_that_kubernetes_changes_in_a_pod_is_a_warning(text: str, keys: list[str]) -> None:
+    found = [problem for problem in problems(text, over={**GOOD, "train": {}}) if problem.rule == "expansion"]
+    assert [(problem.severity, problem.key) for problem in found] == [("warning", key) for key in keys]
 
 
 def test_all_mistakes_come_at_once_sorted_by_file_and_line() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.values.files import dumps
+from launcher.config.values.writer import dumps
 from launcher.k8s.client import connect
 
 

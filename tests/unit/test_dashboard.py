@@ -82,7 +82,7 @@ def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             "current-context": "test",
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "alice", "namespace": "research"}}],
             "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}],
-            "users": [{"name": "alice", "user": {"token": "alices-kubernetes-token"}}],
+            "users": [{"name": "alice", "user": {"as": "alice"}}],
         }
         file = tmp_path / "kubeconfig"
         file.write_text(json.dumps(config))
@@ -223,7 +223,7 @@ def test_the_api_server_gets_only_known_headers(dashboard: DashboardServer) -> N
     }
     assert fetch(dashboard, "/api/version", **passed, **dropped)[0] == 200
     ((_, headers),) = ApiServer.requests
-    sent = {"accept-encoding": "identity", "authorization": "Bearer alices-kubernetes-token", **passed}
+    sent = {"accept-encoding": "identity", "impersonate-user": "alice", **passed}
     assert headers == {**sent, "host": headers["host"]}
 
 

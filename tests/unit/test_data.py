@@ -162,11 +162,20 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
         ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: line 2 is not valid JSON"),
         ("a.jsonl", b'{"body": "x"}\n', '{path}: line 1 has no field "text" (it has body)'),
-        ("a.jsonl", b"[1]\n", '{path}: line 1 has no field "text" (it has no fields)'),
+        ("a.jsonl", b"[1]\n", '{path}: line 1 is not a JSON object; write each line as {{"text": "..."}}.'),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n'.encode("utf-16-le"),
+            "{path}: line 1 contains NUL bytes; convert the file to UTF-8.",
+        ),
         ("a.jsonl", b'{"text": "a"}\n{"text": ["a"]}', '{path}: line 2: the field "text" is a list, not text'),
         ("a.jsonl", b'{"text": 1}', '{path}: line 1: the field "text" is a number, not text'),
-        ("a.jsonl", b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "{path}: line 1 cannot be read (Exceeds the limit"),
-        ("a.jsonl", b"[" * 100_000, "{path}: line 1 cannot be read ("),
+        (
+            "a.jsonl",
+            b'{"text": "a", "n": ' + b"1" * 5000 + b"}",
+            "{path}: line 1 contains a number of thousands of digits; remove",
+        ),
+        ("a.jsonl", b"[" * 100_000, "{path}: line 1 contains lists or objects that are nested too deeply"),
         ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
     ],
@@ -275,6 +284,8 @@ def test_a_large_corpus_is_checked_at_the_ends_of_its_files(tmp_path: Path, monk
 def test_missing_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         corpus(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="a data set of Hugging Face is not a file; download it"):
+        corpus(Path("hf:roneneldan/TinyStories"))
     with pytest.raises(ConfigError, match=r'no file matches ".*/\*.txt"'):
         corpus(tmp_path / "*.txt")
     with pytest.raises(ConfigError, match=r"has no \.txt, \.md, \.jsonl or \.parquet file"):
@@ -336,6 +347,27 @@ def test_every_host_has_text_even_if_the_lines_are_longer_than_the_pieces(tmp_pa
     assert len(found.held_out) == 4
     assert all(read_all([unit]) for unit in [*found.train, *found.held_out])
     assert len(read_all([*found.train, *found.held_out])) == 12
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "hosts"), [(55, 8_000, 1), (20, 200_000, 1), (5, 20_000, 1), (2, 500_000, 1), (40, 20_000, 4)]
+)
+def test_whole_lines_are_held_out_although_they_are_long(tmp_path: Path, lines: int, size: int, hosts: int) -> None:
+    path = tmp_path / "a.jsonl"
+    documents = [f"{index} {'long ' * (size // 5)}" for index in range(lines)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}}, hosts=hosts)
+    data.check_corpus(found)
+    for part in (found.train, found.held_out):
+        assert all(read_all(list(part[host::hosts])) for host in range(hosts))
+    assert sorted(read_all([*found.train, *found.held_out])) == sorted(documents)
+
+
+def test_one_long_line_cannot_be_split(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "long " * 100_000}) + "\n")
+    with pytest.raises(ConfigError, match=r"too short to hold out .*: it has 1 piece .*, and needs two; add text, or"):
+        data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}})
 
 
 def test_rows_of_parquet_are_cut_for_many_hosts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import api, distribution, paths
+from launcher import api, distribution, paths, plugins
 from launcher.errors import LauncherError
 from tests.coverage_by_package import unmeasured
 
@@ -20,6 +20,35 @@ ROOT = Path(__file__).parents[2]
 def test_the_name_and_the_version_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (distribution.NAME, distribution.version()) == (project["name"], project["version"])
+
+
+def test_a_suggested_command_works_without_the_launcher_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my env").mkdir()
+    started = tmp_path / "my env" / "launcher"
+    started.write_text("#!/bin/sh\n")
+    started.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(started), "submit"])
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.chdir(tmp_path)
+    assert distribution.command() == "'my env/launcher'"
+    monkeypatch.chdir(started.parent)
+    assert distribution.command() == "./launcher"
+    monkeypatch.chdir("/")
+    assert subprocess.run(f"{distribution.command()} logs", shell=True, check=False).returncode == 0
+    monkeypatch.chdir(ROOT)
+    assert distribution.command() == f"'{started}'"
+    # Another launcher on PATH is not this one.
+    other = tmp_path / "launcher"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert distribution.command() == f"'{started}'"
+    monkeypatch.setenv("PATH", str(started.parent))
+    assert distribution.command() == "launcher"
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/python3/launcher/__main__.py"])
+    assert distribution.command() == "launcher"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +74,9 @@ def test_no_package_imports_modules_at_each_start_of_python() -> None:
 
 
 def test_the_api_lists_only_public_names() -> None:
-    assert dir(api) == sorted(api.__all__)
+    added = {name for product in plugins.products() for name in product.api}
+    assert dir(api) == sorted({*api.__all__, *added})
+    assert not any(name.startswith("_") for name in dir(api))
 
 
 def test_one_file_needs_no_list() -> None:

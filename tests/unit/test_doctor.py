@@ -205,6 +205,8 @@ def test_an_old_version_is_a_problem_and_a_new_one_a_warning() -> None:
         Level.WARNING,
         "version 1.8.0 is newer than the supported versions: 1.5 to 1.7.",
     )
+    newer = only_finding(with_deployments(ready(upstream.kueue("v0.20.0"))))  # as on the page upgrade-controllers.md
+    assert newer.says == "version 0.20.0 is newer than the supported versions: 0.16 to 0.19."
     unknown = only_finding(with_deployments(ready(upstream.kuberay("nightly"))))
     assert (
         unknown.says == "its version is unknown (quay.io/kuberay/operator:nightly); supported versions are 1.5 to 1.7."
@@ -430,6 +432,17 @@ def test_weights_without_fair_sharing() -> None:
     assert sentence == "fair sharing is off, so the weights of research have no effect."
 
 
+def test_queues_ordered_by_usage_without_its_configuration() -> None:
+    queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
+    queue["spec"]["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    queues = parsed(ClusterQueue, queue)
+    ((level, _, sentence),) = config(upstream.KUEUE_CONFIG, cluster_queues=queues)
+    assert level == "warning"
+    assert sentence == "admission fair sharing is off, so research does not prefer LocalQueues with less usage."
+    on = upstream.KUEUE_CONFIG + "admissionFairSharing: {usageHalfLifeTime: 24h}\n"
+    assert config(on, cluster_queues=queues) == []
+
+
 def test_a_configuration_that_is_not_yaml_and_one_that_is_hidden() -> None:
     ((level, _, sentence),) = config("a: [")
     assert level == "problem"
@@ -582,6 +595,28 @@ def test_more_or_less_quota_than_chips(hosts: int, sentence: str) -> None:
     tpu_nodes = [*slice_nodes("a", "tpu-v6e-slice", "4x4", hosts, 4), *slice_nodes("c", "cpu", "", 1, 0)]
     found = only_finding(healthy(nodes=parsed(Node, *tpu_nodes)))
     assert (found.level, found.says) == (Level.WARNING, sentence)
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "expected"),
+    [
+        ("200", "400Gi", ["quota for 200 cores, but 32 cores on 2 nodes now."]),
+        ("32", "2Ti", ["quota for 2048Gi of memory, but 1024Gi of memory on 2 nodes now."]),
+        ("32", "1Ti", []),
+    ],
+)
+def test_more_quota_than_cores_or_memory(cores: str, memory: str, expected: list[str]) -> None:
+    hosts = [*slice_nodes("a", "tpu-v6e-slice", "4x4", 4, 4), *slice_nodes("c", "cpu", "", 2, 0)]
+    for node in hosts:
+        node["status"]["allocatable"] |= {"cpu": "16", "memory": "512Gi"}
+    # Kueue needs a quota for each resource of the group, so the flavor for cpu has 0 chips.
+    host = {"google.com/tpu": "0", "cpu": cores, "memory": memory}
+    inventory = with_queue({"v6e-4x4": {"google.com/tpu": "16", "cpu": "64", "memory": "2Ti"}, "cpu": host})
+    flavors = healthy().flavors
+    inventory = replace(inventory, flavors=flavors, nodes=parsed(Node, *hosts))
+    found = {one.subject: one for one in examine(inventory)}
+    assert [one.says for one in [found["flavor cpu"]] if one.level is Level.WARNING] == expected
+    assert "chip" not in found["flavor cpu"].says
 
 
 def test_taints_that_runs_do_not_tolerate() -> None:

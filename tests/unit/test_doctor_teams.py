@@ -207,9 +207,10 @@ def bound(role: str, *subjects: tuple[str, str], kind: str = "ClusterRoleBinding
         (("Group", "system:serviceaccounts:product"), False),
     ],
 )
-def test_members_with_more_rights(subject: tuple[str, str], member: bool) -> None:
+@pytest.mark.parametrize("role", ["member", "lead"])
+def test_members_with_more_rights(subject: tuple[str, str], member: bool, role: str) -> None:
     own = bound("member", ("Group", "ml@example.com"), kind="RoleBinding", **OURS)
-    own["roleRef"] = {"kind": "Role", "name": "research-member"}
+    own["roleRef"] = {"kind": "Role", "name": f"research-{role}"}
     objects = separated(role_bindings=Fetched([own]), cluster_role_bindings=Fetched([bound("cluster-admin", subject)]))
     key = ("ClusterRole", "", "cluster-admin")
     assert isolation.roles_of_members(objects) == ({key} if member else set())

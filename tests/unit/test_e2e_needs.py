@@ -51,6 +51,7 @@ EVERYTHING = Needs(
     image=True,
     storage=True,
     earlier=True,
+    ray=True,
     rights=("list everything",),
 )
 
@@ -77,6 +78,7 @@ def test_a_cluster_with_everything_meets_all_needs() -> None:
         ({"image": ""}, "an image with the trainer; name it in SLIPWAY_E2E_IMAGE"),
         ({"storage": "there is none"}, "storage that all hosts of a run may write to (there is none)"),
         ({"earlier": "no history"}, "the charts of an earlier release (no history)"),
+        ({"ray": "no Ray"}, "a Ray cluster that accepts jobs (no Ray)"),
         ({"refused": frozenset({"make queues"})}, "the right to make queues (create clusterqueues.kueue.x-k8s.io)"),
         ({"refused": frozenset({"make nodes"})}, "the right to make nodes (create nodes)"),
     ],

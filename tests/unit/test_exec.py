@@ -76,7 +76,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
             await socket.send_bytes(b"\x01" + message.data)
     else:
         asked = {"command": request.query.getall("command"), "container": request.query["container"]}
-        await socket.send_bytes(b"\x01" + json.dumps({**asked, "login": request.headers["authorization"]}).encode())
+        await socket.send_bytes(b"\x01" + json.dumps({**asked, "user": request.headers["impersonate-user"]}).encode())
         await socket.send_bytes(b"\x02a warning\n")
         await socket.send_bytes(status_of(0))
     await socket.close()
@@ -98,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     kubeconfig = {
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "alice", "namespace": "research"}}],
         "clusters": [{"name": "lab", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "alice", "user": {"token": "secret"}}],
+        "users": [{"name": "alice", "user": {"as": "bob"}}],
         "current-context": "lab",
     }
     file = tmp_path_factory.mktemp("kube") / "config"
@@ -121,7 +121,7 @@ def test_the_output_and_the_exit_code_of_a_command(cluster: Cluster, monkeypatch
         code = session.run(started, interactive=False)
         printed, warned = out.getvalue(), err.getvalue()
     assert code == 0
-    asked = {"command": ["echo", "a b&c"], "container": "trainer", "login": "Bearer secret"}
+    asked = {"command": ["echo", "a b&c"], "container": "trainer", "user": "bob"}
     assert (json.loads(printed), warned) == (asked, b"a warning\n")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from launcher.backends.base import RunStatus, State
 from launcher.backends.local.backend import LocalBackend
-from launcher.diagnose.explain import explain_run
+from launcher.diagnose.explain.explanation import explain_run
 from launcher.diagnose.explain.finding import Explanation
 from launcher.diagnose.explain.formatting import amount, clause, join_words, one_line, ordinal
 from launcher.k8s.kueue.workloads import Amounts
@@ -25,7 +25,10 @@ def test_a_run_of_this_machine() -> None:
 def test_a_run_of_this_machine_that_failed() -> None:
     explanation = local(State.FAILED, "the trainer ended with exit code 1")
     assert explanation.headline == "first failed: the trainer ended with exit code 1"
-    assert explanation.suggestions == ("launcher logs first shows its output.",)
+    assert explanation.suggestions == (
+        "launcher logs first shows its output.",
+        "launcher submit -f FILE --name first starts it again; add --continue if the values have changed.",
+    )
 
 
 @pytest.mark.parametrize(

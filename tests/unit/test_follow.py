@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +139,31 @@ def test_the_summary_of_a_success() -> None:
         "           launcher submit -f FILE --name llama --set train.steps=80 --continue  continue training",
     ]
     assert follow.exit_code(DONE) == 0
+
+
+def test_the_commands_after_the_end_give_each_value_once() -> None:
+    lines = follow.summary(DONE, values="-f team/run.yaml --set=train.steps=40 --set=run.kind=local").splitlines()
+    more = "launcher submit -f team/run.yaml --set=run.kind=local --name llama --set train.steps=80 --continue"
+    assert lines[-2].endswith(more)
+    assert lines[-1].strip() == "continue training"  # below the long command, also without a terminal
+    assert max(map(len, lines)) < 120
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [(".venv/bin/launcher", ".venv/bin/launcher"), ("{cwd}/my env/launcher", "'my env/launcher'")]
+)
+def test_the_commands_after_the_end_are_as_the_user_has_to_type_them(
+    typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [typed.format(cwd=tmp_path), "submit"])
+    text = "To list: launcher list. The launcher logs it, /opt/launcher list, a launcher of runs."
+    monkeypatch.setenv("PATH", str(tmp_path))
+    output.narrate(text)
+    output.emit({"hint": text}, "text", text)
+    assert capsys.readouterr() == ((text.replace("To list: launcher", f"To list: {shown}") + "\n",) * 2)
+    output.emit({"hint": text}, "json", text)
+    assert json.loads(capsys.readouterr().out) == {"hint": text}  # programs read the same text everywhere
 
 
 def test_the_summary_of_a_failure() -> None:

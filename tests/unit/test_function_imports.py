@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.function_imports import LEAST_MS, LIST, in_functions, listed, loaded_before
+from tests.function_imports import LIST, in_functions, listed, loaded_before
 
 _REMEDY = f"Import it at the top of the file. If it is slow, python -m tests.function_imports lists it in {LIST.name}"
 
@@ -18,11 +18,6 @@ def test_each_import_inside_a_function_is_measured() -> None:
 def test_no_import_inside_a_function_repeats_one_at_the_top() -> None:
     found = {f"{each.importer}:{each.line}: {each.module}" for each in in_functions() if loaded_before(each)}
     assert found == set(), "These modules are already loaded when the function runs: import them at the top of the file"
-
-
-def test_the_list_has_only_slow_modules_that_a_function_imports() -> None:
-    assert set(listed()) == {each.listed_as for each in in_functions()}
-    assert min(listed().values()) >= LEAST_MS
 
 
 def test_what_counts_as_inside_a_function(tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ NOBODYS = (
             "The API server of the cluster c does not answer: connection refused.",
         ),
         (
+            'Error: kubernetes cluster unreachable: Get "https://a/version": proxyconnect tcp: tls: failed to verify '
+            'certificate: x509: certificate signed by unknown authority (possibly because of "x509: ECDSA verification '
+            'failure" while trying to verify candidate authority certificate "a")\n',
+            HelmError,
+            "The API server of the cluster c does not answer: certificate signed by unknown authority.",
+        ),
+        (
+            'Error: kubernetes cluster unreachable: Get "https://a/version": getting credentials: exec: executable '
+            "/a/plugin failed with exit code 3\n",
+            HelmError,
+            "The credential plugin of the cluster c failed: executable /a/plugin failed with exit code 3.",
+        ),
+        (
             'Error: kubernetes cluster unreachable: context "foo" does not exist\n',
             HelmError,
             'The kubeconfig has no context "foo".',

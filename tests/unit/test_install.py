@@ -33,10 +33,11 @@ class ScriptedHelm:
     now: list[Release] | LauncherError = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def install_or_upgrade(self, *arguments: object, timeout: int) -> None:
+    def install_or_upgrade(self, *arguments: object, timeout: int) -> list[str]:
         self.calls.append(("install", *arguments[1:3]))
         if self.fails is not None:
             raise self.fails
+        return []
 
     def history(self, name: str, namespace: str) -> list[Release]:
         if isinstance(self.now, LauncherError):

@@ -14,14 +14,13 @@ import pytest
 
 from launcher import api
 from launcher.backends.base import State
-from launcher.backends.kubernetes import backend as kubernetes
 from launcher.backends.kubernetes import logs as kube_logs
-from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes import submitter as kubernetes
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.checks.problems import ERROR, Problem
 from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.errors import LauncherError
 from launcher.k8s.client import AlreadyExists, ClusterError, Conflict, Kind, NoNamespace
-from launcher.report import sources
 from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX
 from tests.unit import recorded
 from tests.unit.recorded import Object, Recorded
@@ -75,8 +74,8 @@ def cluster(recording: str, seconds: float) -> Cluster:
     return Cluster(recorded.at(recording, seconds))
 
 
-def backend(of: Cluster, *problems: Problem) -> KubernetesBackend:
-    return KubernetesBackend(cast(Any, of), poll_seconds=0.0, preflight=lambda *_: problems)
+def backend(of: Cluster, *problems: Problem) -> KubernetesSubmitter:
+    return KubernetesSubmitter(cast(Any, of), poll_seconds=0.0, preflight=lambda *_: problems)
 
 
 @pytest.fixture
@@ -161,16 +160,6 @@ def test_a_status_without_the_right_to_read_events() -> None:
     assert any(request.startswith("events") for request in here.requests)
     here.hidden = {("events", here.namespace)}
     assert backend(here).status("slices-3") == seen
-
-
-def test_a_report_without_the_right_to_read_events() -> None:
-    here = cluster("rayjob-succeeds", 25)
-    runs = backend(here)
-    status = runs.status("good")
-    assert status is not None
-    here.hidden = {("events", here.namespace)}
-    missing = sources._of_cluster(runs, status, print).missing
-    assert "Its Events could not be read, so only its last admission and eviction are known: No." in missing
 
 
 def with_log(*lines: str, recording: str = "rayjob-succeeds", run: str = "good", seconds: float = 25) -> Any:

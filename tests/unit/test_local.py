@@ -12,10 +12,10 @@ import pytest
 
 from launcher import api
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import backend, processes, supervisor
-from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local import backend, processes, record, supervisor
 from launcher.backends.local.environment import own_environment
 from launcher.backends.local.record import Record, read_events, read_record, write_record
+from launcher.backends.local.submitter import LocalSubmitter
 from launcher.config.checks import this_machine
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read_status(folder: Path) -> RunStatus:
-    status = LocalBackend(folder.parent.parent).status("demo")
+    status = LocalSubmitter(folder.parent.parent).status("demo")
     assert status is not None
     return status
 
@@ -66,7 +66,7 @@ def test_the_states_of_a_training(folder: Path) -> None:
         observed.append((status.state, status.reason, status.restarts, status.steps))
     supervisor.communicate("")
     assert observed == [
-        (State.STARTING, "starting Ray, then loading and compiling the model", 0, 40),
+        (State.STARTING, "loading and compiling the model", 0, 40),
         (State.RUNNING, "", 0, 60),
         (State.RESTARTING, "It died.", 0, 60),
         (State.RUNNING, "", 1, 60),
@@ -186,7 +186,7 @@ def test_an_unknown_field_of_the_same_format_is_ignored(folder: Path) -> None:
     ],
 )
 def test_hosts(config: dict[str, object], count: int) -> None:
-    assert supervisor.hosts(config) == count
+    assert record.hosts(config) == count
 
 
 def command(*words: str) -> LaunchPlan:
@@ -198,8 +198,8 @@ def command(*words: str) -> LaunchPlan:
 def test_commands_that_find_the_lock_held_give_up_with_a_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_LOCK_SECONDS", 0.1)
-    runs = LocalBackend(folder.parent.parent)
+    monkeypatch.setattr(backend, "LOCK_SECONDS", 0.1)
+    runs = LocalSubmitter(folder.parent.parent)
     write_record(folder, Record("demo", "default", "id", 1, "failed", NOW, ended=NOW))
     holder = locked(folder)
     with pytest.raises(LauncherError, match=f"{folder}/lock is held by another process; try again later"):
@@ -215,10 +215,10 @@ def test_commands_that_find_the_lock_held_give_up_with_a_sentence(
 def test_a_run_of_another_host_is_not_cancelled_from_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a shared file system, the process id belongs to another machine."""
     monkeypatch.setenv("SLIPWAY_GRACE_SECONDS", "0")
-    monkeypatch.setattr(backend, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "LOCK_SECONDS", 0.1)
     holder = locked(folder)
     write_record(folder, Record("demo", "default", "id", 1, "running", NOW, pid=holder.pid, host="other"))
-    runs = LocalBackend(folder.parent.parent)
+    runs = LocalSubmitter(folder.parent.parent)
     with pytest.raises(LauncherError, match='The run "demo" is running on other; cancel it there'):
         runs.cancel("demo")
     write_record(folder, Record("demo", "default", "id", 1, "starting", NOW))
@@ -229,7 +229,7 @@ def test_a_run_of_another_host_is_not_cancelled_from_here(folder: Path, monkeypa
 
 
 def test_an_active_run_and_a_link_are_not_deleted(folder: Path) -> None:
-    runs = LocalBackend(folder.parent.parent)
+    runs = LocalSubmitter(folder.parent.parent)
     holder = locked(folder)
     with pytest.raises(LauncherError, match='The run "demo" has not ended') as error:
         runs.delete("demo")
@@ -245,12 +245,12 @@ def test_an_active_run_and_a_link_are_not_deleted(folder: Path) -> None:
 @pytest.mark.parametrize("verb", ["delete", "cancel"])
 def test_a_run_that_another_command_has_just_deleted(tmp_path: Path, verb: str) -> None:
     with pytest.raises(LauncherError, match='The run "demo" was not found on this machine'):
-        getattr(LocalBackend(tmp_path), verb)("demo")
+        getattr(LocalSubmitter(tmp_path), verb)("demo")
 
 
 def test_a_supervisor_that_cannot_start_leaves_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    runs = LocalBackend(tmp_path)
+    runs = LocalSubmitter(tmp_path)
     with pytest.raises(LauncherError, match='The run "demo" cannot be submitted: No such file or directory'):
         runs.submit(command("true"), accept_changes=False)
     status = runs.status("demo")
@@ -262,7 +262,7 @@ def test_a_supervisor_that_cannot_start_leaves_a_failed_run(tmp_path: Path, monk
 
 
 def test_a_command_that_this_machine_lacks_is_a_problem_of_the_check(tmp_path: Path) -> None:
-    runs = LocalBackend(tmp_path)
+    runs = LocalSubmitter(tmp_path)
     assert runs.problems(command("true")) == []
     [problem] = runs.problems(command("no-such-program"))
     assert (problem.rule, problem.message) == (
@@ -274,7 +274,7 @@ def test_a_command_that_this_machine_lacks_is_a_problem_of_the_check(tmp_path: P
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-1", "a/b", "../demo", "demo\0"])
 def test_invalid_names_are_not_found(folder: Path, name: str) -> None:
-    assert LocalBackend(folder.parent.parent).status(name) is None
+    assert LocalSubmitter(folder.parent.parent).status(name) is None
 
 
 def test_descendants_and_marks() -> None:
@@ -369,7 +369,7 @@ def gpu_plan(chips: int = 1) -> LaunchPlan:
 
 def test_a_local_run_on_a_gpu_needs_one_and_the_plugin_of_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines of the tests have no GPU, so the probes are replaced: no test trains on a GPU."""
-    runs = LocalBackend(tmp_path)
+    runs = LocalSubmitter(tmp_path)
     monkeypatch.setattr(this_machine, "gpus", lambda: 0)
     monkeypatch.setattr(this_machine, "jax_supports_gpus", lambda: False)
     [problem] = runs.problems(gpu_plan())
@@ -430,7 +430,7 @@ def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
     tmp_path: Path, change: str, difference: str
 ) -> None:
     values = ["run.name=demo", "train.base_emb_dim=64", "train.steps=9"]
-    runs = LocalBackend(tmp_path)
+    runs = LocalSubmitter(tmp_path)
     folder = tmp_path / "runs" / "demo"
     (folder / "checkpoints" / "5").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(runs.config(api.plan(["quickstart"], values))))

@@ -16,6 +16,7 @@ from launcher.config.checks.tokenizer_rules import PACKAGED
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
+from launcher.config.values.writer import dumps
 from launcher.paths import presets_dir
 from tests.large_machine import use_machine
 from trainer import vocabulary
@@ -42,7 +43,7 @@ LOCAL: dict[str, Any] = {
 
 def problems(text: str, over: dict[str, Any] | None = None) -> list[Problem]:
     """Return the problems of a values file that is merged into GOOD, the tree of another file."""
-    base = values.read_text(values.dumps(GOOD if over is None else over).encode(), "good.yaml")
+    base = values.read_text(dumps(GOOD if over is None else over).encode(), "good.yaml")
     return check_launch(values.merge(base, values.read_text(text.encode(), "v.yaml")), DEFAULTS)
 
 
@@ -333,6 +334,25 @@ def test_a_model_that_the_memory_of_this_machine_cannot_hold(monkeypatch: pytest
     assert problems("slice: {hosts: 2}\n", large) == []
     use_machine(monkeypatch, memory=None)
     assert problems("slice: {hosts: 2}\n", large) == []
+
+
+def test_a_batch_whose_logits_the_memory_of_this_machine_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_machine(monkeypatch, memory=24_000_000_000)
+
+    def found(train: str) -> list[Problem]:
+        one = {**LOCAL, "slice": {"accelerator": "cpu"}, "train": {**LOCAL["train"], "vocab_size": 2000}}
+        return [each for each in problems(f"train: {{{train}}}\n", one) if each.rule == "memory"]
+
+    (error,) = found("per_device_batch_size: 100000")
+    assert error.severity == "error"
+    assert error.message == (
+        "train.per_device_batch_size: the logits of 12,800,000 tokens and a vocabulary of 2,000 take 102.4 GB, but "
+        "this machine has 24.0 GB of memory; lower train.per_device_batch_size or train.max_target_length."
+    )
+    assert found("per_device_batch_size: 20000") == []
+    assert found("per_device_batch_size: 100000, num_vocab_tiling: 8") == []
+    assert len(found("per_device_batch_size: 30000")) == 1
+    assert found("per_device_batch_size: 30000, cast_logits_to_fp32: false") == []
 
 
 def test_steps_that_take_minutes_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

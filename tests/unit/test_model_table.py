@@ -21,6 +21,7 @@ from launcher.config.maxtext.keys import maxtext
 from launcher.config.plan import check_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import chart_defaults
+from launcher.config.values.writer import dumps
 
 TRACED = ["default", "gemma3-4b", "llama3.1-8b", "mixtral-8x7b"]
 TINY: dict[str, Any] = {
@@ -202,7 +203,7 @@ def test_rules_report_what_maxtext_rejects(answer: dict[str, Any], number: int) 
         "storage": {"kind": "local"},
         "train": train,
     }
-    user = values.read_text(values.dumps(tree).encode(), "v.yaml")
+    user = values.read_text(dumps(tree).encode(), "v.yaml")
     errors = [str(problem) for problem in check_launch(user, chart_defaults("run")) if problem.severity == "error"]
     assert ("refused" in by_maxtext) == bool(errors), (errors, by_maxtext)
     if "refused" not in by_maxtext:

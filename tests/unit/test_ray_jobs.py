@@ -11,7 +11,7 @@ import pytest
 from launcher.backends import progress
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import attempts as standing_jobs
-from launcher.backends.ray_cluster import clusters as ray_clusters
+from launcher.backends.ray_cluster import fit
 from launcher.backends.ray_cluster.logs import of_worker
 from launcher.backends.ray_cluster.tokens import Token, TokenNotSent, token_of
 from launcher.errors import LauncherError
@@ -182,10 +182,10 @@ def config(row: dict[str, Any], count: int = 1, **worker: Any) -> dict[str, Any]
 def test_what_fits_on_a_cluster(groups: dict[str, Any], run_config: dict[str, Any], sentence: str | None) -> None:
     cluster = ray_cluster("c", None, groups)
     if sentence is None:
-        ray_clusters.check_fit(cluster, run_config)
+        fit.check_fit(cluster, run_config)
         return
     with pytest.raises(LauncherError, match=sentence):
-        ray_clusters.check_fit(cluster, run_config)
+        fit.check_fit(cluster, run_config)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from launcher.config.plan import config_difference
 from launcher.config.secrets import HIDDEN, hide, is_secret
 from launcher.helm.diff import differences
 from launcher.k8s.label_keys import RUN_CONFIG
-from launcher.report import compare
 from tests.charts.bad_values import PLAIN_NAMES
 
 SECRET = "hf_8e1bPq"
@@ -40,11 +39,6 @@ def config(token: str) -> dict[str, Any]:
 
 def test_a_difference_of_configs_hides_the_secret() -> None:
     assert config_difference(config(SECRET), config("other")) == [f'worker.env.HF_TOKEN: "{HIDDEN}" -> "{HIDDEN}"']
-
-
-def test_a_report_hides_the_secret() -> None:
-    assert dict(compare.flat(config(SECRET)))["worker", "env", "HF_TOKEN"] == HIDDEN
-    assert dict(compare.flat(config(SECRET)))["worker", "env", "A"] == "1"
 
 
 def pod(*variables: dict[str, Any], annotation: str = "") -> dict[str, Any]:

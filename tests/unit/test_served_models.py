@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from launcher.backends.serving.models import ServedModel
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.shapes import SHAPES, fault
 from launcher.paths import charts_dir, presets_dir
+from launcher.releases import readiness
 from tests.charts import schemas
 from tests.charts.helm import template
 from tests.cluster import fake_kuberay
@@ -121,6 +123,12 @@ def test_states_that_kueue_reports(rendered: Object, of: Workload | None, state:
     assert ServedModel(waiting, of).state_and_reason == (state, reason)
 
 
+def test_a_suspended_model_does_not_answer_although_kuberay_still_reports_it_as_ready(rendered: Object) -> None:
+    preempted = service(rendered, fake_kuberay.READY)
+    preempted["spec"]["rayClusterConfig"]["suspend"] = True
+    assert ServedModel(preempted, WAITS).state_and_reason[0] == "queued"
+
+
 def test_a_model_that_is_being_deleted(rendered: Object) -> None:
     going = service(rendered, fake_kuberay.READY)
     going["metadata"]["deletionTimestamp"] = CREATED
@@ -138,6 +146,13 @@ def test_fewer_replicas_than_the_minimum(rendered: Object) -> None:
     made = service(rendered, fake_kuberay.READY)
     made["spec"]["serveConfigV2"] = made["spec"]["serveConfigV2"].replace("min_replicas: 1", "min_replicas: 2")
     assert ServedModel(made, ADMITTED).state_and_reason == ("unhealthy", "1 of at least 2 replicas answer.")
+    # An install waits for the others, too.
+    cluster = mock.Mock(get=lambda kind, name, namespace: made)
+    assert [text.partition(": ")[2] for text in readiness.not_ready(cluster, [made])] == [
+        "1 of at least 2 replicas answer."
+    ]
+    made["status"]["numServeEndpoints"] = 2
+    assert readiness.not_ready(cluster, [made]) == []
 
 
 def test_the_head_is_not_a_replica(rendered: Object) -> None:

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from launcher import api
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.log_excerpt import WHOLE, Excerpt
+from launcher.backends.sweeps import submission
 from launcher.backends.sweeps import sweep as sweeps
 from launcher.backends.sweeps.plan import LIMIT, SweepPlan, plan_sweep
 from launcher.backends.sweeps.sweep import Sweep
@@ -147,6 +150,23 @@ def test_invalid_sweeps(texts: tuple[str, ...], message: str) -> None:
     assert failed.value.message == message
 
 
+def test_a_mapping_of_keys_to_values_is_a_sweep() -> None:
+    values: dict[str, Any] = {
+        "train.learning_rate": np.linspace(1e-4, 3e-4, 2),
+        "worker.env": [{"AB": "x"}, {"AB": "y"}],
+    }
+    found = api.plan_sweep([], CLUSTER, values, name="lr")
+    assert [each.member.values["train.learning_rate"] for each in found.plans if each.member] == [1e-4] * 2 + [3e-4] * 2
+    assert {type(each.config["train"]["learning_rate"]) for each in found.plans} == {float}
+    assert len(repr(found)) < 300 > len(repr(found.plans[0]))
+    for wrong, message in (([], "train.steps has no values."), ([3, 3], "train.steps lists a value twice.")):
+        with pytest.raises(LauncherError) as failed:
+            api.plan_sweep([], CLUSTER, {"train.steps": wrong}, name="lr")
+        assert failed.value.message == f"--sweep 1: {message}"
+    with pytest.raises(CheckFailed):
+        api.plan_sweep([], CLUSTER, {"train.steps": "10,20"}, name="lr")  # a text is one value
+
+
 def test_a_hundred_combinations_are_planned_fast() -> None:
     began = time.process_time()
     plan(f"train.learning_rate={','.join(f'{number}e-6' for number in range(1, 101))}")
@@ -177,6 +197,15 @@ def test_runs_are_in_their_order_and_the_best_is_the_one_of_least_held_out_loss(
     assert (sweep.measure, sweep.best) == ("eval_loss", losses[3])
     assert [run.name for run in sweep.ranked] == ["lr-4", "lr-1", "lr-2", "lr-3"]
     assert not sweep.ended
+
+
+def test_a_sweep_is_short_in_a_notebook_and_has_a_table() -> None:
+    sweep = Sweep("lr", (status(1, State.RUNNING, loss=2.0), status(2, State.QUEUED, reason="<b>")))
+    assert repr(sweep) == "Sweep(name='lr', queued=1, running=1, best='lr-1')"
+    assert repr(sweep.runs[1]) == "RunStatus(name='lr-2', kind='ray-job', state='queued', reason='<b>', …)"
+    rows = re.findall("<tr>(.*?)</tr>", sweep._repr_html_())
+    assert rows[1] == "<td>lr-1</td><td>0.0001</td><td>10</td><td>running</td><td></td><td>2.0</td><td></td>"
+    assert len(rows) == 3
 
 
 def test_the_line_and_the_table() -> None:
@@ -275,7 +304,7 @@ def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: 
 def test_a_rejection_of_many_runs_is_reported_once() -> None:
     swept = plan("train.steps=10,20,30,40,50,60,70")
     with pytest.raises(LauncherError) as failed:
-        sweeps.submit(swept, FakeCluster([]), accept_changes=False)
+        submission.submit(swept, FakeCluster([]), accept_changes=False)
     assert failed.value.message == "lr-1 is refused. (also lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
     assert failed.value.hint == "Ask."
 
@@ -283,7 +312,7 @@ def test_a_rejection_of_many_runs_is_reported_once() -> None:
 def test_a_warning_about_many_runs_is_printed_once() -> None:
     lines = [(f"lr-{at}", f"Warning: lr-{at} waits.") for at in range(1, 10)]
     shared = [(f"lr-{at}", "Warning: the claim is missing.") for at in range(1, 10)]
-    assert sweeps._merged([*lines, *shared]) == [
+    assert sweeps.merged([*lines, *shared]) == [
         "Warning: lr-1 waits. (also lr-2, lr-3, lr-4, lr-5, lr-6 and 3 others)",
         "Warning: the claim is missing.",
     ]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from launcher import api
 from launcher.config.checks.rules import maxtext, schema
 from launcher.config.checks.schema import leaves
 from launcher.config.suggest import bare
-from launcher.config.synonyms import SYNONYMS
+from launcher.config.synonyms import CHANGED, SYNONYMS
 
 KEYS = {f"train.{key}" for key in maxtext()["keys"]} | {".".join(path) for path in leaves(schema("run"))}
 
 
 def test_the_keys_exist_and_the_words_are_not_keys() -> None:
     assert {key for keys in SYNONYMS.values() for key in keys} - KEYS == set()
-    assert SYNONYMS.keys() & {bare(key) for key in maxtext()["keys"]} == set()
+    assert (SYNONYMS.keys() | CHANGED.keys()) & {bare(key) for key in maxtext()["keys"]} == set()
+    assert SYNONYMS.keys() & CHANGED.keys() == set()
+    named = {key for advice in CHANGED.values() for key in re.findall(r"train\.\w+", advice)}
+    assert named - KEYS == set()
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,13 @@ def test_the_keys_exist_and_the_words_are_not_keys() -> None:
         ("min_lr", "train.learning_rate_final_fraction"),
         ("betas", "train.adam_b1 or train.adam_b2"),
         ("seed", "train.data_shuffle_seed or train.init_weights_seed"),
+        # Earlier names of MaxText's keys.
+        ("save_period", "train.checkpoint_period"),
+        ("scale", "train.global_parameter_scale"),
+        ("cosine_learning_rate_final_fraction", "train.learning_rate_final_fraction"),
+        ("load_from_other_directory", "train.load_full_state_path"),
+        ("vocab_relative_path", "data.tokenizer.path"),
+        ("tie_embeddings", "train.logits_via_embedding"),
         # These were right before.
         ("max_steps", "train.steps"),
         ("model", "train.model_name"),
@@ -55,3 +67,24 @@ def test_under_train_and_at_the_top(typed: str, key: str) -> None:
 def test_words_of_schedulers(typed: str, key: str) -> None:
     (problem,) = api.check(["quickstart"], [f"{typed}=1"])
     assert problem.message == f"unknown key {typed}; did you mean {key}?"
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("base_num_heads", "set train.base_num_query_heads and train.base_num_kv_heads."),
+        ("enable_profiler", "set train.profiler: xplane."),
+        ("use_int8_training", "set train.quantization: int8."),
+        ("int8_training", "set train.quantization: int8."),
+        ("collect_stack_trace", "MaxText removed it; remove the key."),
+    ],
+)
+def test_keys_that_maxtext_replaced_or_removed(typed: str, advice: str) -> None:
+    for written in (f"train.{typed}", typed):
+        messages = [problem.message for problem in api.check(["quickstart"], [f"{written}=1"])]
+        assert any(message.endswith(f"{typed}; {advice}") for message in messages), messages
+
+
+def test_lora_rank_is_for_another_program() -> None:
+    (problem,) = api.check(["quickstart"], ["train.lora_rank=8"])
+    assert "does not do LoRA" in problem.message

@@ -175,9 +175,13 @@ def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: 
 
 
 def with_vocabulary(config: trainer_config.RunConfig, rows: int) -> trainer_config.RunConfig:
+    return with_train(config, vocab_size=rows)
+
+
+def with_train(config: trainer_config.RunConfig, **train: Any) -> trainer_config.RunConfig:
     """Return a config that the launcher would refuse."""
     tree = json.loads(json.dumps(config.tree))
-    tree["train"]["vocab_size"] = rows
+    tree["train"] |= train
     config.path.write_text(json.dumps(tree))
     return trainer_config.read(config.path)
 
@@ -225,6 +229,7 @@ def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: 
     ("kind", "path", "message"),
     [
         ("tiktoken", "text", "text is not a tiktoken file, which has a token in base64 and its rank in each line"),
+        ("tiktoken", "blank", "blank is not a tiktoken file, which has a token in base64 and its rank in each line"),
         ("huggingface", "text", "text is a file; with data.tokenizer.kind: huggingface, set the path of its folder"),
         ("huggingface", "gone", "gone does not exist; set the path of a folder, or a name on Hugging Face"),
         ("huggingface", "damaged", "damaged cannot be loaded (expected ident at line 1"),
@@ -235,12 +240,25 @@ def test_a_tokenizer_that_cannot_be_loaded_is_found_by_the_check(
     tmp_path: Path, defaults: Values, kind: str, path: str, message: str
 ) -> None:
     (tmp_path / "text").write_text("no tokenizer\n")
+    (tmp_path / "blank").write_text("\n")
     for folder in ("damaged", "empty"):
         (tmp_path / folder).mkdir()
     (tmp_path / "damaged" / "tokenizer.json").write_text("no JSON")
     chosen = (f"data.tokenizer.kind={kind}", f"data.tokenizer.path={tmp_path / path}")
     with pytest.raises(ConfigError, match=re.escape(f"{tmp_path}/{message}")):
         trainer_config.check(run_config(tmp_path, defaults, *LOCAL, *chosen))
+
+
+def test_a_dataset_type_without_its_text_is_rejected(tmp_path: Path, defaults: Values) -> None:
+    def check(**train: Any) -> None:
+        config = run_config(tmp_path, defaults, *LOCAL, "data.files=[]", "data.corpus=", "train.dataset_type=synthetic")
+        trainer_config.check(with_train(config, dataset_type="grain", **train))
+
+    with pytest.raises(ConfigError, match=r"^train.dataset_type: grain has no text; set train.grain_train_files"):
+        check()
+    with pytest.raises(ConfigError, match=r"^train.eval_interval is 5, but .* set train.grain_eval_files"):
+        check(grain_train_files="x", eval_interval=5)
+    check(grain_train_files="x", eval_interval=-1)
 
 
 def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:
@@ -290,6 +308,10 @@ def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: p
     assert check(str(tmp_path / "weights"))[0].endswith('/weights/items"')
     with pytest.raises(ConfigError, match=r"^from: /other: /other/items does not exist\.$"):
         check("/other")
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"/llama is a model in Hugging Face format; convert it with launcher import"):
+        check(str(tmp_path / "llama"))
 
 
 def test_an_invalid_tokenizer_is_named(tmp_path: Path, defaults: Values) -> None:

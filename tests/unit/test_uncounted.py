@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.backends.base import RunStatus
-from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.values.files import chart_defaults
 from launcher.diagnose.doctor import usage
 from launcher.diagnose.doctor.finding import Finding, Level
@@ -186,7 +186,7 @@ def lab(recording: str, seconds: float) -> Cluster:
 
 def listed(here: Cluster) -> tuple[list[RunStatus], list[str]]:
     warned: list[str] = []
-    backend = KubernetesBackend(cast(Any, here), poll_seconds=0.0, preflight=lambda *_: ())
+    backend = KubernetesSubmitter(cast(Any, here), poll_seconds=0.0, preflight=lambda *_: ())
     assert backend.list(warned.append) == []  # the verbs that change runs do not see the objects of others
     return [*backend.list(warned.append, everything=True)], warned
 

@@ -56,7 +56,7 @@ def test_list_warns_about_each_and_lists_the_others(launch: Callable[..., sandbo
     ]
 
 
-@pytest.mark.parametrize("verb", ["status", "explain", "logs", "report"])
+@pytest.mark.parametrize("verb", ["status", "explain", "logs"])
 def test_other_verbs_name_the_object_and_the_field(verb: str, launch: Callable[..., sandbox.Result]) -> None:
     result = launch(verb, "slices-1", edits=[Edit((RUN, "spec", "suspend"), "x")])
     assert result.code == 1
@@ -98,15 +98,6 @@ def test_a_ray_cluster(launch: Callable[..., sandbox.Result]) -> None:
     assert f"Warning: {says} It is left out.\n" in listed.err
     shown = launch("status", "notebooks", edits=edits)
     assert (shown.code, shown.err.splitlines()[0]) == (1, f"Error: {says}")
-
-
-def test_a_report_opens_no_url_that_a_run_names(launch: Callable[..., sandbox.Result]) -> None:
-    # tests/fuzz/finds has the other URLs; sandbox fails if one is opened.
-    job = "JobSet research/slices-3"
-    template = (job, "spec", "replicatedJobs", 0, "template", "spec", "template", "metadata", "annotations")
-    config = '{"run": {"name": "x"}, "storage": {"kind": "nfs", "mountPath": "file:///etc"}}'
-    result = launch("report", "slices-3", edits=[Edit((*template, "slipway.dev/run-config"), config)])
-    assert (result.code, result.err) == (0, "")
 
 
 def test_all_recorded_objects_have_their_shape() -> None:

@@ -15,12 +15,14 @@ from launcher.config.maxtext.keys import maxtext
 from launcher.config.plan import effective
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import merge
+from launcher.k8s.objects import quantity
 from tests.charts.bad_values import BAD, BAD_WITHOUT_CHART, CLUSTER, GOOD, KINDS, SERVE, InvalidValues
+from tests.charts.quantities import FORMS
 
 TABLE = value_rules.table()
 RULES: list[dict[str, Any]] = TABLE["rules"]
-FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows"}
-TESTS = {"matches", "forbids", "longest", "outside"}
+FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows", "named"}
+TESTS = {"matches", "forbids", "longest", "outside", "equals"}
 PLACEHOLDERS = {"key", "parent", "name", "value", "length", "slice"}
 DEFAULTS = chart_defaults("run")
 
@@ -58,7 +60,7 @@ def test_no_else_comes_before_the_rule_that_it_refers_to() -> None:
 
 def is_key(key: str) -> bool:
     """Return whether a dotted key is in the schema of the values; `*` is an entry, and 0 the first item of a list."""
-    if key == "accelerator.kind":
+    if key in ("accelerator.kind", "accelerator.label", "accelerator.labelKey", "accelerator.machineType"):
         return True  # the evaluators add it
     if key.startswith("train."):
         return key.removeprefix("train.") in maxtext()["keys"]
@@ -84,7 +86,13 @@ def test_the_keys_of_a_rule_exist(rule: dict[str, Any]) -> None:
     entries = [key.split("*")[0] + "*" for key in rule["keys"] if "*" in key]
     conditions = [key for key in rule.get("when", {}) if not key.startswith(".")]
     below = [entry + key for key in rule.get("when", {}) if key.startswith(".") for entry in entries]
-    keys = [*rule["keys"], *conditions, *below, *(key for key in _placeholders(rule) if "." in key)]
+    keys = [
+        *rule["keys"],
+        *conditions,
+        *below,
+        *(key for key in _placeholders(rule) if "." in key),
+        *filter(None, [rule.get("equals")]),
+    ]
     assert [key for key in keys if not is_key(key)] == []
     assert bool(below) <= bool(entries)
 
@@ -93,7 +101,11 @@ def test_the_keys_of_a_rule_exist(rule: dict[str, Any]) -> None:
 def test_a_rule_for_groups_reads_only_keys_that_a_group_has(rule: dict[str, Any]) -> None:
     keys = {*rule["keys"], *rule.get("when", {}), *(key for key in _placeholders(rule) if "." in key)}
     others = {key for key in keys if not key.startswith("slice.")}
-    assert others <= {"worker.cpu", "worker.memory", "accelerator.kind"}
+    assert {key for key in others if not key.startswith("accelerator.")} <= {
+        "worker.cpu",
+        "worker.memory",
+        "worker.nodeSelector.*",
+    }
 
 
 # --- Patterns -----------------------------------------------------------------------------------------------------
@@ -127,6 +139,17 @@ def test_a_pattern_means_the_same_in_go_and_in_python(name: str) -> None:
         assert token, pattern[position:]
         position = token.end()
     assert all(int(count) <= 1000 for count in re.findall(r"(\d+)\}", pattern))  # the maximum of RE2
+
+
+@pytest.mark.parametrize(("text", "valid"), FORMS.items())
+def test_charts_and_launcher_accept_the_same_quantities(text: str, valid: bool) -> None:
+    assert bool(value_rules._regex("quantity").search(text)) is valid
+    if valid:
+        assert bool(value_rules._regex("moreThanZero").search(text)) is (quantity(text) > 0)
+        assert bool(value_rules._regex("bytes").search(text)) <= (quantity(text) < 1 << 20)
+    else:
+        with pytest.raises(ValueError, match="is not a valid quantity"):
+            quantity(text)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from launcher.config.values import files as values
 from launcher.config.values.files import Origin, Values
+from launcher.config.values.writer import dumps
 from launcher.errors import LauncherError
 
 
@@ -188,7 +189,7 @@ def test_dumps_quotes_what_yaml_would_read_otherwise() -> None:
         "e": [],
         "f": {"g": ["x: y", {}]},
     }
-    assert values.dumps(tree) == (
+    assert dumps(tree) == (
         '"yes": "yes"\na: "010"\nb: "1e3"\nc: "2024-01-01"\nd: plain text\ne: []\nf:\n  g:\n    - "x: y"\n    - {}\n'
     )
 

@@ -51,6 +51,8 @@ def test_the_model_of_a_run(home: Path) -> None:
 
 def test_a_run_that_does_not_exist(home: Path) -> None:
     assert problems("other") == [f"v.yaml:5: from: there is no run other on this machine ({home}/runs/other)."]
+    (home / "runs" / "lr-1").mkdir()
+    assert problems("lr")[0].endswith("The run of a sweep is written with its number, such as lr-1.")
 
 
 # As trainer/weights writes it for an import of Llama 3.1 8B.

@@ -206,14 +206,12 @@ def _announce(topology: Topology) -> None:
     )
 
 
-def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
-    """Return the lowered step and the shapes of the train state."""
+def traced(config: Any, mesh: Any) -> tuple[Any, Any]:
+    """Return the traced step and the shapes of the train state."""
     import jax
     from maxtext.trainers.pre_train import train, train_compile
     from maxtext.utils import maxtext_utils, sharding
 
-    if config.enable_diloco:
-        raise NotImplementedError("forecasts do not support the train step of enable_diloco; set it to false")
     inputs, keywords, state_shardings, _, model = train_compile.get_shaped_inputs(mesh, config)
     parameters, state_shardings = sharding.maybe_update_params_sharding_with_opt(config, state_shardings)
     step, in_shardings, out_shardings, static, donated = maxtext_utils.get_functional_train_with_signature(
@@ -232,7 +230,19 @@ def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
             static_argnums=static,
             donate_argnums=donated,
         )
-        return jitted.lower(*inputs, **keywords), inputs[0]
+        return jitted.trace(*inputs, **keywords), inputs[0]
+
+
+def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
+    """Return the lowered step and the shapes of the train state."""
+    import jax
+    from maxtext.trainers.pre_train import train_compile
+
+    if config.enable_diloco:
+        raise NotImplementedError("forecasts do not support the train step of enable_diloco; set it to false")
+    step, state = traced(config, mesh)
+    with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):
+        return step.lower(), state
 
 
 def _capacity(mesh: Any, options: Mapping[str, str]) -> int | None:

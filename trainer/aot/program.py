@@ -111,7 +111,7 @@ def _own_stdout() -> Iterator[TextIO]:
 
 
 def describe(step: Step, dumps: Path, seconds: Mapping[str, float], compiled: Compiled | None) -> dict[str, Any]:
-    """Return the program as plain data. launcher/forecast/program.py documents its keys.
+    """Return the program as plain data. launcher/products/planner/forecast/program.py documents its keys.
 
     `compiled` is None if the compiler was stopped before it generated code.
     """

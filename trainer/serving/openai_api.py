@@ -27,7 +27,7 @@ _DEFAULT_TOKENS = 16
 
 
 NO_CHAT_TEMPLATE = "no_chat_template"
-"""The code of the error for a chat with a model that has no chat template. launcher/inference/chat.py reads it."""
+"""The code of the error for a chat with a model that has no chat template. `launcher chat` reads it."""
 
 
 class _StreamOptions(BaseModel):

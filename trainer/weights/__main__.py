@@ -60,7 +60,7 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace) -> dict[str, Any]:
     config = read(arguments.config.absolute())
-    destination = Path(arguments.to).absolute()
+    destination = arguments.to.resolve()  # Path.absolute keeps "..", which TensorStore rejects
     if arguments.command == "import":
         return importing.import_(config, source=arguments.source, destination=destination)
     return exporting.export(

@@ -16,7 +16,7 @@ from trainer.weights.model import Model
 def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: int, facts: Mapping[str, Any]) -> str:
     """Return the card. `facts` come from the launcher; without any, the run's metrics.jsonl has the losses."""
     facts = {**_losses(config.folder, step), **facts}
-    values = {key: config.tree[key] for key in ("slice", "data", "train") if config.tree.get(key)}
+    values = {key: _public(config.tree[key]) for key in ("slice", "data", "train") if config.tree.get(key)}
     return "\n".join(
         [
             "---",
@@ -28,7 +28,7 @@ def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: 
             f"# {config.name}",
             "",
             f"A {model.family.name} model with {parameters:,} parameters, trained by Slipway with MaxText. The weights "
-            f"are those of the checkpoint of step {step}, as {dtype}.",
+            f"are those after {step + 1} steps, as {dtype}.",
             "",
             "```python",
             "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -42,7 +42,7 @@ def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: 
             "| | |",
             "|---|---|",
             f"| run | {config.name} |",
-            f"| step | {step} of {config.train.get('steps', 'unknown')} |",
+            f"| steps | {step + 1} of {config.train.get('steps', 'unknown')} |",
             f"| sequence length | {model.keys['max_target_length']} |",
             *(f"| {name} | {_cell(value)} |" for name, value in _flat(facts)),
             "",
@@ -54,6 +54,15 @@ def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: 
             "",
         ]
     )
+
+
+def _public(value: Any) -> Any:
+    """Return the value with only the names of files and folders: a card is read elsewhere, so paths say nothing."""
+    if isinstance(value, Mapping):
+        return {key: _public(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_public(each) for each in value]
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~/")) else value
 
 
 def _losses(folder: Path, step: int) -> dict[str, float]:

@@ -175,7 +175,7 @@ def _names(items: Path) -> list[str]:
 
 
 def _spec(items: Path, name: str) -> dict[str, Any]:
-    base = {"driver": "file", "path": f"{items.absolute()}/"}
+    base = {"driver": "file", "path": f"{items.resolve()}/"}
     return {"driver": "zarr3", "kvstore": {"driver": "ocdbt", "base": base, "path": f"{name}/"}}
 
 

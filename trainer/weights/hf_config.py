@@ -141,12 +141,13 @@ def read(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
-            f"{folder} has no config.json; --from must be a folder in Hugging Face format, or hf:ORG/NAME."
+            f"{folder} has no config.json, so it is not a folder in Hugging Face format; for a model of the Hub, use "
+            "hf:ORG/NAME."
         ) from error
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict) or "model_type" not in config:
-        raise ConfigError(f"{path} has no model_type; --from must be a folder in Hugging Face format.")
+        raise ConfigError(f"{path} has no model_type, so it does not describe a model in Hugging Face format.")
     return normalized(config)
 
 
@@ -165,13 +166,14 @@ def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
 def _old_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     """Return transformers 5's rope_parameters by the names of transformers 4."""
     found: dict[str, Any] = {}
-    if isinstance(local := rope.get("sliding_attention"), dict):
+    local, full = rope.get("sliding_attention"), rope.get("full_attention")
+    if isinstance(local, Mapping) and "rope_theta" in local:
         found["rope_local_base_freq"] = local["rope_theta"]
-    whole = rope.get("full_attention") if isinstance(rope.get("full_attention"), dict) else rope
-    assert isinstance(whole, Mapping)  # noqa: S101 - for the type checker
-    found["rope_theta"] = whole["rope_theta"]
+    whole = full if isinstance(full, Mapping) else rope
+    if "rope_theta" in whole:  # else it is at the top level, as in transformers 4
+        found["rope_theta"] = whole["rope_theta"]
     scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
-    found["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    found["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
     return found
 
 
@@ -198,48 +200,51 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 
 
-def compare(found: Mapping[str, Any], model: Model, source: str) -> None:
-    """Raise ConfigError if config.json describes another model than the run's config, with both values and the key."""
-    if found["model_type"] != model.family.name:
-        raise ConfigError(
-            f"{source} is a model of the family {found['model_type']}, but the run's is {model.family.name}; "
-            "set train.model_name to the model's."
-        )
+def values(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of _SIZE_KEYS in config.json, with transformers' defaults for those that it leaves out."""
+    family = found["model_type"]
+    heads = found.get("num_attention_heads")
+    defaults = {
+        **_DEFAULTS,
+        **(_GEMMA_DEFAULTS if family.startswith("gemma") else {}),
+        **({"rope_theta": 1_000_000.0} if family == "gemma3_text" else {}),
+        "head_dim": int(found.get("hidden_size") or 0) // max(1, int(heads or 1)),
+        "num_key_value_heads": heads,
+    }
+    every = {name: found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name))) for name in _SIZE_KEYS}
+    for name in ("head_dim", "num_key_value_heads"):
+        if every[name] is None:
+            every[name] = defaults[name]
+    return every
+
+
+def differences(found: Mapping[str, Any], model: Model) -> list[str]:
+    """Return a clause for each setting of config.json that is not that of the run's model, of the same family."""
     expected = build(model, "float32", Tokens())
-    defaults = {**_DEFAULTS, **(_GEMMA_DEFAULTS if model.is_gemma else {})}
-    if model.family.name == "gemma3_text":
-        defaults["rope_theta"] = 1_000_000.0
-    defaults["head_dim"] = int(found.get("hidden_size") or 0) // max(1, int(found.get("num_attention_heads") or 1))
-    defaults["num_key_value_heads"] = found.get("num_attention_heads")
-    for name, key in _SIZE_KEYS.items():
+    clauses = []
+    for name, value in values(found).items():
         if name not in expected:
             continue
         if name == "intermediate_size" and model.family.name == "qwen3_moe":
             continue  # the size of dense layers, of which there are none
         if name == "query_pre_attn_scalar" and model.family.name == "gemma2":
             continue  # MaxText folds it into the kernel, so any number is possible
-        value = found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
-        if value is None and name in ("head_dim", "num_key_value_heads"):
-            value = defaults[name]
         if name == "sliding_window" and not model.is_gemma:
             # MaxText has no window in these families, which matters only for longer sequences.
             if found.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
-                raise ConfigError(
-                    f"{source}: sliding_window is {value}, but MaxText's {model.family.name} has none; "
-                    f"set train.max_target_length to at most {value}."
+                clauses.append(
+                    f"sliding_window is {value}, but MaxText's {model.family.name} has none (set "
+                    f"train.max_target_length to at most {value})"
                 )
-            continue
-        if not _equal(value, expected[name]):
-            raise ConfigError(
-                f"{source}: {name} is {value}, but the run's model has {expected[name]} (train.{key}); "
-                "set train.model_name, or the keys of its size, to those of the model."
-            )
+        elif not _equal(value, expected[name]):
+            clauses.append(f"{name} is {value}, but the run's model has {expected[name]} (train.{_SIZE_KEYS[name]})")
     vocabulary = int(found.get("vocab_size") or 0)
     if vocabulary > model.sizes["vocab"]:
-        raise ConfigError(
-            f"{source}: vocab_size is {vocabulary:,}, but the run's model has room for {model.sizes['vocab']:,}; "
-            f"set train.vocab_size: {vocabulary}."
+        clauses.append(
+            f"vocab_size is {vocabulary:,}, but the run's model has room for {model.sizes['vocab']:,} "
+            "(train.vocab_size)"
         )
+    return clauses
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, DownloadError
-from trainer.weights import folder, hf_config, model
+from trainer.weights import folder, hf_config, model, train_keys
 from trainer.weights.checkpoint import Writer
 from trainer.weights.exporting import progress
 from trainer.weights.safetensors_files import Stored, read_folder
@@ -27,16 +27,23 @@ _SMALL_FILES = 16 << 20
 def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, Any]:
     """Write the folder `destination` with `items` and slipway.json, and return a summary.
 
+    If the run's config selects no model, config.json does: the summary's `train` has MaxText's keys of it.
     Raises ConfigError if the model and the run's config do not agree, and for everything else that the user must
     change. At any other end there is no folder.
     """
     started = time.monotonic()
-    target = model.read(config)
     origin = _download(source, destination) if source.startswith("hf:") else Path(source)
     if not origin.is_dir():
-        raise ConfigError(f"{source} is not a folder; set --from to a folder in Hugging Face format, or hf:ORG/NAME.")
+        raise ConfigError(
+            f"{source} is not a folder; give a folder in Hugging Face format, or hf:ORG/NAME for a model of the Hub."
+        )
     found = hf_config.read(origin)
-    hf_config.compare(found, target, source)
+    derived: dict[str, Any] = {}
+    if not train_keys.selects_a_model(config.train):
+        derived = train_keys.derive(found, config.train, source)
+        progress(f"The values select no model, so config.json does: {train_keys.text(derived)}")
+    target = model.of({**config.train, **derived})
+    train_keys.compare(found, target, config.train, source)
     target = _with_its_scalar(target, found)
     stored = read_folder(origin)
     expected = [array for array in arrays(target) if array.elements]
@@ -59,7 +66,7 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
         "model": target.describe(),
     }
     items = str(destination / "items")
-    summary = {**record, "state": "imported", "to": str(destination), "items": items, "bytes": size}
+    summary = {**record, "state": "imported", "to": str(destination), "items": items, "bytes": size, "train": derived}
     if folder.existing(destination, record) is not None:
         return {**summary, "state": "present", "seconds": 0.0}
     with folder.complete(destination, size + _SMALL_FILES) as draft:

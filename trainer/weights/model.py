@@ -5,10 +5,12 @@ Only models that the other format can express exactly are accepted. Each other s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -201,7 +203,12 @@ class Model:
 
 def read(config: RunConfig) -> Model:
     """Return the model of a run. Raises ConfigError with the key that Hugging Face's format cannot express."""
-    keys = _keys(config)
+    return of(config.train)
+
+
+def of(train: Mapping[str, Any]) -> Model:
+    """Return the model that these keys of MaxText select. Raises ConfigError as `read`."""
+    keys = _keys(train)
     block = str(keys["decoder_block"])
     family = next((each for each in FAMILIES if block in each.blocks), None)
     if family is None:
@@ -215,19 +222,25 @@ def read(config: RunConfig) -> Model:
     return model
 
 
-def _keys(config: RunConfig) -> dict[str, Any]:
+def _keys(train: Mapping[str, Any]) -> dict[str, Any]:
     """Return MaxText's keys of the run: base.yml, then the model's file, then the user's. MaxText itself refuses a key
     that is in both of the latter, unless train.override_model_config is set."""
-    user = {key: value for key, value in config.train.items() if value is not None}
+    user = {key: value for key, value in train.items() if value is not None}
     configs = maxtext_folder() / "configs"
-    keys: dict[str, Any] = yaml.safe_load((configs / "base.yml").read_text(encoding="utf-8"))
+    keys = _read(configs / "base.yml")
     name = str(user.get("model_name", keys["model_name"]))
     path = configs / "models" / f"{name}.yml"
     if name != "default":
         if not path.is_file():
             raise ConfigError(f'train.model_name: MaxText has no model "{name}".')
-        keys |= yaml.safe_load(path.read_text(encoding="utf-8"))
+        keys = {**keys, **_read(path)}
     return {**keys, **user}
+
+
+@functools.cache
+def _read(path: Path) -> dict[str, Any]:
+    keys: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return keys
 
 
 def _check(model: Model) -> None:

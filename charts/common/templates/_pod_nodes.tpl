@@ -7,9 +7,15 @@ nodeSelector:
   {{ $key }}: {{ $value | quote }}
   {{- end }}
   {{- end }}
-  {{- with include "common.pod.affinity" . | fromJson }}
+  {{- with include "common.pod.allAffinity" . | fromYaml }}
 affinity:
   {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with (include "common.pods" . | fromYaml).topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range $name, $constraint := . }}
+  - {{- toYaml $constraint | nindent 4 }}
+  {{- end }}
   {{- end }}
   {{- with include "common.pod.tolerations" . | fromJsonArray }}
 tolerations:
@@ -30,6 +36,27 @@ tolerations:
     {{- end -}}
     {{- mergeOverwrite $labels .values.worker.nodeSelector | toJson -}}
   {{- end -}}
+{{- end -}}
+
+{{- /* The affinity of pods.affinity, with that of the alternatives of the slice. A node must match a term of each, and a node
+must match one term of the result, so that the result has each pair of terms. */ -}}
+{{- define "common.pod.allAffinity" -}}
+  {{- $affinity := (include "common.pods" . | fromYaml).affinity | default dict -}}
+  {{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
+  {{- with include "common.pod.affinity" . | fromJson -}}
+    {{- $terms := (get .nodeAffinity $key).nodeSelectorTerms -}}
+    {{- with $affinity.nodeAffinity }}{{ with get . $key -}}
+      {{- $pairs := list -}}
+      {{- range $own := .nodeSelectorTerms }}{{ range $term := $terms -}}
+        {{- $expressions := concat $term.matchExpressions ($own.matchExpressions | default list) -}}
+        {{- $pairs = append $pairs (set (deepCopy $own) "matchExpressions" $expressions) -}}
+      {{- end }}{{ end -}}
+      {{- $terms = $pairs -}}
+    {{- end }}{{ end -}}
+    {{- $node := set ($affinity.nodeAffinity | default dict) $key (dict "nodeSelectorTerms" $terms) -}}
+    {{- $affinity = set $affinity "nodeAffinity" $node -}}
+  {{- end -}}
+  {{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
 {{- /* The labels in which the alternatives of slice.any differ; {} if one of them has no label of its own. A term excludes

@@ -13,6 +13,11 @@ trains            whether the trainer runs on the hosts, and not another program
 servePort         the port of a served model; 0 or absent: the cluster serves none
 */ -}}
 {{- define "common.ray.spec" -}}
+  {{- include "common.limitTemplates" (dict "text" (include "common.ray.clusterSpec" .) "count" (add 1 (len .slices))) -}}
+{{- end -}}
+
+{{- /* common.ray.clusterSpec: common.ray.spec, of any size. */ -}}
+{{- define "common.ray.clusterSpec" -}}
 {{- $in := . }}
 {{- $values := .values -}}
 {{- /* When Ray is terminated, it waits up to 30 seconds for its node to be idle. A head is never idle, because the

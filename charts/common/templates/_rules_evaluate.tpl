@@ -19,7 +19,7 @@ sentences show for run.name.
         {{- $found := dict -}}
         {{- include "common.rules.items" (dict "values" $.values "key" $key "into" $found) -}}
         {{- range $item := $found.items -}}
-          {{- if not (hasKey $failedAbove $item.base) -}}
+          {{- if not (or (hasKey $failedAbove $item.base) (and $rule.named (not (has $item.name $rule.named)))) -}}
             {{- if include "common.rules.broken" (dict "rule" $rule "item" $item "values" $.values "patterns" $table.patterns) -}}
               {{- $_ := set $failed $item.base true -}}
               {{- $problems = append $problems (include "common.rules.message" (dict "rule" $rule "item" $item "values" $.values "group" $.group "named" $.named)) -}}
@@ -44,7 +44,7 @@ entry (its value), and, of the key itself, `given` and `value`. It renders nothi
     {{- $below := trimPrefix "." (last (splitList ".*" .key)) -}}
     {{- $above := dict -}}
     {{- include "common.rules.at" (dict "values" .values "key" $parent "into" $above) -}}
-    {{- $entries := $above.value -}}
+    {{- $entries := $above.value | default list -}}
     {{- range $name, $entry := $entries -}}
       {{- $base := ternary (printf "%s.%v" $parent $name) (printf "%s[%v]" $parent $name) (kindIs "map" $entries) -}}
       {{- $item := dict "base" $base "parent" $parent "name" $name "entry" $entry "key" (ternary $base $parent (kindIs "map" $entries)) -}}
@@ -108,7 +108,7 @@ common.rules.at: set in the dict `into` whether the dotted `key` is `given` in `
   {{- end -}}
   {{- $rule := .rule -}}
   {{- $value := ternary $item.name $item.value (eq ($rule.of | default "") "name") -}}
-  {{- $tests := pick $rule "matches" "forbids" "longest" "outside" -}}
+  {{- $tests := pick $rule "matches" "forbids" "longest" "outside" "equals" -}}
   {{- $broken := empty $tests -}}
   {{- if $tests -}}
     {{- if or (not $item.given) (and $rule.optional (empty $value)) -}}
@@ -119,6 +119,9 @@ common.rules.at: set in the dict `into` whether the dotted `key` is `given` in `
       {{- if $rule.allows }}{{ $broken = and $broken (not (regexMatch (get .patterns $rule.allows) (toString $value))) }}{{ end -}}
     {{- else if $rule.longest -}}
       {{- $broken = gt (len (toString $value)) (int $rule.longest) -}}
+    {{- else if $rule.equals -}}
+      {{- $at := dict }}{{ include "common.rules.at" (dict "values" $.values "key" $rule.equals "into" $at) -}}
+      {{- $broken = and (not (empty $at.value)) (ne (toString $at.value) (toString $value)) -}}
     {{- else -}}
       {{- range $rule.outside -}}
         {{- if and (ge (float64 $value) (float64 (first .))) (le (float64 $value) (float64 (last .))) }}{{ $broken = true }}{{ end -}}
@@ -132,7 +135,7 @@ common.rules.at: set in the dict `into` whether the dotted `key` is `given` in `
 {{- define "common.rules.message" -}}
   {{- $key := .item.key -}}
   {{- $slice := .group | default "slice" -}}
-  {{- if ne $slice "slice" }}{{ $key = regexReplaceAll "^(slice|worker)\\." $key (printf "%s." $slice) }}{{ end -}}
+  {{- if and (ne $slice "slice") (not (hasPrefix "worker.nodeSelector" $key)) }}{{ $key = regexReplaceAll "^(slice|worker)\\." $key (printf "%s." $slice) }}{{ end -}}
   {{- if and .named (eq $key "run.name") }}{{ $key = .named }}{{ end -}}
   {{- $value := toString (ternary .item.name .item.value (eq (.rule.of | default "") "name")) -}}
   {{- $message := .rule.message -}}

@@ -1,3 +1,16 @@
+{{- /* common.limitTemplates: `text`, the YAML of `count` pod templates. Fails if they are longer than the admission policy of
+charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cluster_rules.py estimates the length. */ -}}
+{{- define "common.limitTemplates" -}}
+  {{- if gt (len .text) 262144 -}}
+    {{- fail (printf "\n%s\n" (include "common.limitTemplates.message" .count)) -}}
+  {{- end -}}
+  {{- .text -}}
+{{- end -}}
+
+{{- define "common.limitTemplates.message" -}}
+  {{- printf "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the maximum of an object; put long texts into files in the storage%s." (int .) (ternary ", or use fewer groups of hosts" "" (gt (int .) 2)) -}}
+{{- end -}}
+
 {{- /* common.rules.sizes: maps, lists and texts that are too large for an object, which Kubernetes stores several times. The
 admission policy of charts/queues has limits that are a little higher. Takes the values. */ -}}
 {{- define "common.rules.sizes" -}}

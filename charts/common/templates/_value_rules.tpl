@@ -11,16 +11,19 @@ A rule has these fields:
   when     conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
            false (absent or empty), {"given": …} (present, even if empty) or {"not": …}. A key that starts with a dot is
            below the entry that `*` matches; {name} is the name of this entry. KEY.0 is the first item of a list;
-           accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu)
+           accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu), and accelerator.label, .labelKey and
+           .machineType are those of the nodes
   else     apply the rule only if the rules above it, back to one without `else`, found nothing wrong with the entry
   each     the rule applies to each group of hosts: to slice, and in charts/ray-cluster to each of cluster.groups
   of       name: check the name of the entry instead of its value
+  named    the rule applies to the entries with these names
   optional the value may be empty
 and at most one test. Without a test, the conditions alone make the value wrong.
   matches  a regular expression, or the name of one in `patterns`, that the value must match
   forbids  one that it must not match, except for texts that match `allows`
   longest  the maximum number of characters
   outside  ranges of numbers, inclusive, that it must not be in
+  equals   another key, whose value it must have, unless that is empty
 In a message, {key} is the dotted key, {parent} the key above the entry, {name} the entry's name, {value} what was
 checked, in quotes, {length} its number of characters, {slice} the key of the group of hosts, and {a.b} the value of
 the key a.b. Regular expressions must mean the same in Go and in Python; `^` and `$` are the ends of the text.
@@ -41,8 +44,9 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     "secretKey": "^[-._A-Za-z0-9]{1,253}$",
     "secretVariable": "TOKEN[0-9]*$|(^|_)SECRET_|SECRETS?$|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_KEY[0-9]*$|(API|ACCESS|PRIVATE)KEY$",
     "plainVariable": "_(FILE|PATH|DIR|NAME|ID|URL|TYPE|MODE)$|(^|_)(USE|DISABLE|ENABLE)_|^(JAX|XLA|LIBTPU)_|^GOOGLE_APPLICATION_CREDENTIALS$|^RAY_(SERVE_SESSION_ID_HEADER|TLS_SERVER)_KEY$|(^|_)(PAD|BOS|EOS|UNK|MASK|SEP|CLS|STOP|START|END|SPECIAL|IMAGE|PER)_TOKEN$|(^|_)(PUBLIC|CACHE|SORT|PRIMARY|PARTITION|GROUP|TEXT|PROMPT|LABEL|IMAGE|FEATURE|INPUT|TARGET|METRIC|RNG|PRNG|RANDOM)_KEY$",
-    "cpu": "^([1-9][0-9]*m?|[0-9]+\\.[0-9]*[1-9][0-9]*)$",
-    "memory": "^[0-9]*\\.?[0-9]*[1-9][0-9]*(\\.0)?(Ki|Mi|Gi|Ti|k|M|G|T)$"
+    "quantity": "^[+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$",
+    "moreThanZero": "^[+]?([0-9]*[1-9][0-9]*\\.?[0-9]*|[0-9]*\\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$",
+    "bytes": "^[+]?([0-9]{1,6}(\\.[0-9]*)?|\\.[0-9]+)[num]?$"
   },
   "rules": [
     {{- /* Names. GKE's TPU webhook cuts the names of services at 50 characters and KubeRay does not, so hosts of a
@@ -69,7 +73,7 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "name", "else": true, "keys": ["run.cluster"], "kinds": ["ray-cluster"], "longest": 41,
      "message": "{key}: {value} has {length} characters; the name of a RayCluster can have at most 41."},
     {"rule": "name",
-     "keys": ["team.name", "team.namespace", "team.serviceAccount", "queue.name", "queue.priority", "queue.podPriority", "slice.reservation", "storage.claim"],
+     "keys": ["team.name", "team.namespace", "team.serviceAccount", "queue.name", "queue.priority", "queue.podPriority", "storage.claim"],
      "kinds": "all", "optional": true, "matches": "kubernetesName",
      "message": "{key}: {value} is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with no hyphen at either end."},
 
@@ -124,17 +128,18 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: {value} is not a plain path; write it without \"..\", \"//\" and control characters."},
     {"rule": "local", "keys": ["storage.text.bucket"], "kinds": ["local"], "when": {"storage.text.bucket": true},
      "message": "a local run mounts no bucket; remove storage.text.bucket, and name folders of this machine in data.files."},
-    {"rule": "amount", "keys": ["storage.text.cacheSize"], "optional": true, "matches": "memory",
+    {"rule": "amount", "keys": ["storage.text.cacheSize"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of disk or memory; write it like 100Gi."},
+    {"rule": "amount", "else": true, "keys": ["storage.text.cacheSize"], "optional": true, "forbids": "bytes",
+     "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
     {"rule": "storage", "keys": ["storage.sidecarLimits.*"], "kinds": "remote",
      "of": "name", "matches": "^(cpu|memory|ephemeral-storage)$",
      "message": "{parent}: {value} is not a valid resource; use cpu, memory or ephemeral-storage."},
-    {"rule": "amount", "keys": ["storage.sidecarLimits.cpu"], "when": {"storage.sidecarLimits.cpu": {"not": "0"}},
-     "matches": "cpu", "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
-    {"rule": "amount", "keys": ["storage.sidecarLimits.memory"], "when": {"storage.sidecarLimits.memory": {"not": "0"}},
-     "matches": "memory", "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
-    {"rule": "amount", "keys": ["storage.sidecarLimits.ephemeral-storage"],
-     "when": {"storage.sidecarLimits.ephemeral-storage": {"not": "0"}}, "matches": "memory",
+    {"rule": "amount", "keys": ["storage.sidecarLimits.cpu"], "matches": "quantity",
+     "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
+    {"rule": "amount", "keys": ["storage.sidecarLimits.memory"], "matches": "quantity",
+     "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
+    {"rule": "amount", "keys": ["storage.sidecarLimits.ephemeral-storage"], "matches": "quantity",
      "message": "{key}: {value} is not a valid amount of ephemeral-storage; write it like 16Gi."},
 
     {{- /* The weights to start from. */}}
@@ -162,6 +167,10 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "kinds": "all",
      "when": {"slice.provisioning": {"not": "reservation"}, "slice.reservation": true},
      "message": "{slice}.reservation requires {slice}.provisioning: reservation; it is {slice.provisioning}."},
+    {"rule": "reservation", "each": true, "keys": ["slice.reservation"], "kinds": "all", "optional": true, "forbids": "/",
+     "message": "{key}: {value} is a path; write only the reservation's name, and its project in worker.nodeSelector (cloud.google.com/reservation-project: PROJECT)."},
+    {"rule": "name", "else": true, "each": true, "keys": ["slice.reservation"], "kinds": "all", "optional": true, "matches": "kubernetesName",
+     "message": "{key}: {value} is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with no hyphen at either end."},
     {"rule": "alternatives", "keys": ["slice.any"], "kinds": ["local", "ray-cluster"], "when": {"slice.any": true},
      "message": "slice.any is for run.kind ray-job and job-set, whose runs have an object in the cluster; set slice.any: []."},
     {"rule": "flex-start", "keys": ["run.deadlineSeconds"], "kinds": ["ray-job", "job-set"],
@@ -174,24 +183,46 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "amount", "else": true, "each": true, "keys": ["worker.memory"],
      "when": {"accelerator.kind": "cpu", "worker.memory": false},
      "message": "{key} is empty; a {slice.accelerator} host has no chips to request, so set the cpu and the memory that it needs."},
-    {"rule": "amount", "keys": ["worker.cpu"], "optional": true, "matches": "cpu",
+    {"rule": "amount", "keys": ["worker.cpu"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
-    {"rule": "amount", "keys": ["worker.memory"], "optional": true, "matches": "memory",
+    {"rule": "amount", "keys": ["worker.memory"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
-    {"rule": "amount", "keys": ["cluster.groups.*.cpu"], "kinds": ["cluster"], "optional": true, "matches": "cpu",
+    {"rule": "amount", "else": true, "keys": ["worker.memory"], "optional": true, "forbids": "bytes",
+     "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
+    {"rule": "amount", "keys": ["cluster.groups.*.cpu"], "kinds": ["cluster"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
-    {"rule": "amount", "keys": ["cluster.groups.*.memory"], "kinds": ["cluster"], "optional": true, "matches": "memory",
+    {"rule": "amount", "keys": ["cluster.groups.*.memory"], "kinds": ["cluster"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
-    {"rule": "amount", "keys": ["head.cpu"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "cpu",
+    {"rule": "amount", "else": true, "keys": ["cluster.groups.*.memory"], "kinds": ["cluster"], "optional": true, "forbids": "bytes",
+     "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
+    {"rule": "amount", "keys": ["head.cpu"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of cpu; write it like 8 or 500m."},
-    {"rule": "amount", "keys": ["head.memory"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "memory",
+    {"rule": "amount", "keys": ["head.memory"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "matches": "moreThanZero",
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
+    {"rule": "amount", "else": true, "keys": ["head.memory"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "forbids": "bytes",
+     "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
 
     {{- /* The environment of the hosts. */}}
-    {"rule": "environment", "keys": ["worker.env.*", "worker.secretEnv.*"], "kinds": "all", "of": "name", "matches": "^[A-Za-z_][A-Za-z0-9_]*$",
+    {"rule": "environment", "keys": ["head.env.*", "head.secretEnv.*", "worker.env.*", "worker.secretEnv.*"], "kinds": "all", "of": "name", "matches": "^[A-Za-z_][A-Za-z0-9_]*$",
      "message": "{parent}: {value} is not a valid variable name; use letters, digits and underscores, with no digit first."},
     {"rule": "environment", "else": true, "keys": ["worker.env.*", "worker.secretEnv.*"], "kinds": ["job-set"], "of": "name",
      "forbids": "^(JOB_INDEX|SLIPWAY_COORDINATOR)$", "message": "{key} is set by Slipway; remove it."},
+    {{- /* Variables that have another value on each host. GKE's device plugin and TPU webhook set TPU_* and MEGASCALE_*,
+    the Job controller JOB_COMPLETION_INDEX, KubeRay those of Ray, and the trainer the rest. A program of run.command may
+    set those of JAX from the pod's own, such as $(JOB_COMPLETION_INDEX). */}}
+    {"rule": "environment", "else": true, "keys": ["worker.env.*", "worker.secretEnv.*"], "kinds": "remote", "of": "name",
+     "forbids": "^(TPU_(WORKER_ID|WORKER_HOSTNAMES|NAME|TOPOLOGY|TOPOLOGY_ALT|TOPOLOGY_WRAP|ACCELERATOR_TYPE|HOST_BOUNDS|CHIPS_PER_HOST_BOUNDS)|MEGASCALE_(COORDINATOR_ADDRESS|NUM_SLICES|SLICE_ID|PORT)|SLIPWAY_(HOSTS|HOST_INDEX))$",
+     "message": "{key} would be the same on every host, and {name} is set for each host; remove it."},
+    {"rule": "environment", "else": true, "keys": ["worker.env.*", "worker.secretEnv.*"], "kinds": ["job-set"], "of": "name",
+     "forbids": "^JOB_COMPLETION_INDEX$",
+     "message": "{key} would be the same on every host, and {name} is set for each host; remove it."},
+    {"rule": "environment", "else": true, "keys": ["worker.env.*", "worker.secretEnv.*"], "of": "name",
+     "kinds": ["ray-cluster", "ray-job", "cluster", "serve"],
+     "forbids": "^(RAY_(ADDRESS|IP|PORT|CLUSTER_NAME|CLOUD_INSTANCE_ID|NODE_TYPE_NAME)|FQ_RAY_IP|KUBERAY_GEN_RAY_START_CMD)$",
+     "message": "{key}: KubeRay sets {name}, the place of a host in its Ray cluster; remove it."},
+    {"rule": "environment", "else": true, "keys": ["worker.env.*", "worker.secretEnv.*"], "kinds": "remote", "of": "name",
+     "when": {"run.command": false}, "forbids": "^JAX_(COORDINATOR_ADDRESS|COORDINATOR_BIND_ADDRESS|NUM_PROCESSES|PROCESS_ID|LOCAL_DEVICE_IDS)$",
+     "message": "{key} would be the same on every host, and {name} is set for each host; remove it."},
     {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": "all", "of": "name",
      "forbids": "^(JAX_PLATFORMS|ENABLE_PJRT_COMPATIBILITY)$",
      "message": "{key} is set by Slipway; to change it, set worker.env.{name}."},
@@ -199,6 +230,14 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "forbids": "^SLIPWAY_API_KEY$", "message": "{key} is set by Slipway; name the Secret in serve.apiKey."},
     {"rule": "environment", "else": true, "keys": ["worker.secretEnv.*"], "kinds": "all", "when": {"worker.env.{name}": {"given": true}},
      "message": "worker.env.{name} and worker.secretEnv.{name} are both set; remove one of them."},
+    {"rule": "environment", "else": true, "keys": ["head.env.*", "head.secretEnv.*"], "of": "name",
+     "forbids": "^(SLIPWAY_POD_LOG|RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S|RAY_JOB_STOP_WAIT_TIME_S|RAY_(ADDRESS|IP|PORT|CLUSTER_NAME|CLOUD_INSTANCE_ID|NODE_TYPE_NAME)|FQ_RAY_IP|KUBERAY_GEN_RAY_START_CMD)$",
+     "message": "{key} is set by Slipway or KubeRay; remove it."},
+    {"rule": "environment", "else": true, "keys": ["head.secretEnv.*"], "when": {"head.env.{name}": {"given": true}},
+     "message": "head.env.{name} and head.secretEnv.{name} are both set; remove one of them."},
+    {"rule": "environment", "keys": ["head.env.*"], "of": "name", "when": {"head.env.{name}": true},
+     "forbids": "secretVariable", "allows": "plainVariable",
+     "message": "{key} would store a secret in the run's record; put it into a Secret, and set head.secretEnv.{name} to the Secret's name and key."},
     {{- /* A secret in worker.env is readable in the run's object, its record and its reports. plainVariable has names
     that look like those of secrets: of files, switches, special tokens, and the variables of JAX and Ray. */}}
     {"rule": "environment", "keys": ["worker.env.*"], "kinds": ["local"], "of": "name", "when": {"worker.env.{name}": true},
@@ -209,15 +248,15 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key} would store a secret in the run's record; put it into a Secret, and set worker.secretEnv.{name} to the Secret's name and key. If it is not a secret, put it into a ConfigMap, and set worker.envFrom."},
     {"rule": "name", "keys": ["worker.envFrom.*"], "of": "name", "matches": "objectName",
      "message": "{parent}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
-    {"rule": "name", "keys": ["image.pullSecrets.*", "worker.secretEnv.*.name"], "matches": "objectName",
+    {"rule": "name", "keys": ["image.pullSecrets.*", "head.secretEnv.*.name", "worker.secretEnv.*.name"], "matches": "objectName",
      "message": "{key}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
-    {"rule": "name", "keys": ["worker.secretEnv.*.key"], "matches": "secretKey",
+    {"rule": "name", "keys": ["head.secretEnv.*.key", "worker.secretEnv.*.key"], "matches": "secretKey",
      "message": "{key}: {value} is not a valid key of a Secret; use letters, digits, hyphens, dots and underscores."},
     {{- /* The quota of a run is free when its job has ended, but its cluster has chips until it is deleted. */}}
     {"rule": "ttl", "keys": ["run.ttlSeconds"], "kinds": ["ray-job"], "outside": [[601, 31536000]],
      "message": "{key} is {run.ttlSeconds}; the cluster of a finished RayJob keeps its chips without quota, so it must be deleted after at most 600 seconds."},
     {{- /* A container runtime reads these variables as a request for devices, which Kubernetes and Kueue do not count. */}}
-    {"rule": "environment", "keys": ["worker.env.*", "worker.secretEnv.*"], "of": "name",
+    {"rule": "environment", "keys": ["head.env.*", "head.secretEnv.*", "worker.env.*", "worker.secretEnv.*"], "of": "name",
      "forbids": "^(NVIDIA_VISIBLE_DEVICES|NVIDIA_MIG_|NVIDIA_IMEX_CHANNELS|AMD_VISIBLE_DEVICES)",
      "message": "{parent}: {name} selects devices that the pod does not request; remove it. The slice gives a host its chips."},
     {"rule": "command", "keys": ["run.command"], "kinds": ["ray-job", "job-set"],
@@ -233,6 +272,29 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{parent}: {value} is not a valid label key; use letters, digits, hyphens, dots and underscores, such as example.com/pool."},
     {"rule": "label", "else": true, "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster", "serve"], "matches": "labelValue",
      "message": "{key}: {value} is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."},
+    {{- /* Labels that contradict those of the slice's nodes: the pods would have quota, and never start. */}}
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-tpu-topology"], "when": {"accelerator.kind": "tpu"},
+     "equals": "slice.topology", "message": "{parent}: {name}: {value} contradicts {slice}.topology, {slice.topology}: no node has both labels. Remove it, or change {slice}.topology."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-tpu-accelerator"], "when": {"accelerator.kind": "tpu"},
+     "equals": "accelerator.label", "message": "{parent}: {name}: {value} contradicts {slice}.accelerator, whose nodes have {accelerator.label}: no node has both labels. Remove it, or change {slice}.accelerator."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-accelerator"], "when": {"accelerator.kind": "gpu", "accelerator.labelKey": false},
+     "equals": "accelerator.label", "message": "{parent}: {name}: {value} contradicts {slice}.accelerator, whose nodes have {accelerator.label}: no node has both labels. Remove it, or change {slice}.accelerator."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["node.kubernetes.io/instance-type"], "when": {"accelerator.kind": "tpu"},
+     "equals": "accelerator.machineType", "message": "{parent}: {name}: {value} contradicts {slice}.machineType, {accelerator.machineType}. Remove it, and set {slice}.machineType."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["node.kubernetes.io/instance-type"], "when": {"accelerator.kind": "gpu", "accelerator.labelKey": false},
+     "equals": "accelerator.machineType", "message": "{parent}: {name}: {value} contradicts {slice}.machineType, {accelerator.machineType}. Remove it, and set {slice}.machineType."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/reservation-name"], "when": {"slice.provisioning": "reservation", "slice.any": false},
+     "equals": "slice.reservation", "message": "{parent}: {name}: {value} contradicts {slice}.reservation, {slice.reservation}: no node has both labels. Remove it, or change {slice}.reservation."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-tpu-topology", "cloud.google.com/gke-tpu-accelerator"], "when": {"accelerator.kind": "gpu"},
+     "message": "{parent}: {name}: nodes of {slice.accelerator} do not have this label. Remove it, or change {slice}.accelerator."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-accelerator"], "when": {"accelerator.kind": "tpu"},
+     "message": "{parent}: {name}: nodes of {slice.accelerator} do not have this label. Remove it, or change {slice}.accelerator."},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["kubernetes.io/arch", "beta.kubernetes.io/arch"], "when": {"accelerator.kind": "tpu"},
+     "matches": "^amd64$", "message": "{parent}: {name}: {value} is wrong for {slice.accelerator}, whose nodes have amd64. Remove it."},
+    {"rule": "label", "keys": ["head.nodeSelector.*"], "kinds": ["ray-job", "cluster", "serve"], "named": ["kubernetes.io/os", "beta.kubernetes.io/os"],
+     "matches": "^linux$", "message": "{parent}: {name}: {value} is wrong: the image is for linux. Remove it."},
+    {"rule": "label", "keys": ["worker.nodeSelector.*"], "named": ["kubernetes.io/os", "beta.kubernetes.io/os"],
+     "matches": "^linux$", "message": "{parent}: {name}: {value} is wrong: the image is for linux. Remove it."},
     {"rule": "toleration", "keys": ["head.tolerations.*", "worker.tolerations.*"], "kinds": "all",
      "when": {".operator": "Exists", ".value": true},
      "message": "{key}: operator Exists takes no value; remove one of them."},
@@ -249,6 +311,40 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "when": {".tolerationSeconds": {"given": true}, ".effect": {"not": "NoExecute"}},
      "message": "{key}: tolerationSeconds requires effect: NoExecute."},
 
+    {{- /* Additional fields of the pods. */}}
+    {"rule": "pods", "keys": ["head.pods.*", "worker.pods.*"], "kinds": "all", "of": "name",
+     "matches": "^(labels|annotations|extraVolumes|extraVolumeMounts|initContainers|sidecars|affinity|topologySpreadConstraints|runtimeClassName|schedulerName|hostAliases|dnsPolicy|dnsConfig|extra)$",
+     "message": "{parent}: {value} is not a key of pods."},
+    {"rule": "pods", "keys": ["pods.extraVolumes.*", "head.pods.extraVolumes.*", "worker.pods.extraVolumes.*"], "of": "name", "matches": "kubernetesName",
+     "message": "{parent}: {value} is not a valid name; use at most 63 lowercase letters, digits and hyphens, with no hyphen at either end."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumes.*", "head.pods.extraVolumes.*", "worker.pods.extraVolumes.*"], "of": "name",
+     "forbids": "^(storage|text|shared-memory|run-config|ray-token|gke-gcsfuse-.*)$",
+     "message": "{parent}: the pods already have a volume {name}; use another name."},
+    {"rule": "pods", "keys": ["pods.initContainers.*", "head.pods.initContainers.*", "worker.pods.initContainers.*", "pods.sidecars.*", "head.pods.sidecars.*", "worker.pods.sidecars.*"], "of": "name", "matches": "kubernetesName",
+     "message": "{parent}: {value} is not a valid name; use at most 63 lowercase letters, digits and hyphens, with no hyphen at either end."},
+    {"rule": "pods", "else": true, "keys": ["pods.initContainers.*", "head.pods.initContainers.*", "worker.pods.initContainers.*", "pods.sidecars.*", "head.pods.sidecars.*", "worker.pods.sidecars.*"], "of": "name",
+     "forbids": "^(trainer|ray-head|ray-worker|autoscaler|wait-gcs-ready|gke-gcsfuse-.*)$",
+     "message": "{parent}: the pods already have a container {name}; use another name."},
+    {"rule": "pods", "else": true, "keys": ["pods.sidecars.*", "worker.pods.sidecars.*"], "kinds": ["job-set"], "of": "name",
+     "matches": "^$",
+     "message": "{key}: a JobSet finishes only after all containers of its pods have ended; move it to pods.initContainers, with restartPolicy: Always."},
+    {"rule": "pods", "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name", "matches": "^/[^:]*$",
+     "message": "{parent}: {value} is not a mount path; use an absolute path without a colon."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name", "forbids": "^(/|/dev/shm|/etc/slipway)/*$",
+     "message": "{parent}: Slipway uses {name}; mount the volume at another path."},
+    {"rule": "label", "keys": ["pods.labels.*", "head.pods.labels.*", "worker.pods.labels.*", "commonLabels.*"], "of": "name", "matches": "labelKey",
+     "message": "{parent}: {value} is not a valid key of a label; use letters, digits, hyphens, dots and underscores, such as example.com/cost-center."},
+    {"rule": "label", "else": true, "keys": ["pods.labels.*", "head.pods.labels.*", "worker.pods.labels.*", "commonLabels.*"], "of": "name",
+     "forbids": "^((slipway[.]dev|kueue[.]x-k8s[.]io|ray[.]io|jobset[.]sigs[.]k8s[.]io|batch[.]kubernetes[.]io)/.*|app[.]kubernetes[.]io/(name|part-of|component|managed-by|instance|version)|helm[.]sh/chart)$",
+     "message": "{parent}: Slipway or a controller sets {name}; remove it."},
+    {"rule": "label", "else": true, "keys": ["pods.labels.*", "head.pods.labels.*", "worker.pods.labels.*", "commonLabels.*"], "matches": "labelValue",
+     "message": "{key}: {value} is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."},
+    {"rule": "annotation", "keys": ["pods.annotations.*", "head.pods.annotations.*", "worker.pods.annotations.*", "commonAnnotations.*"], "of": "name", "matches": "labelKey",
+     "message": "{parent}: {value} is not a valid key of an annotation; use letters, digits, hyphens, dots and underscores, such as example.com/owner."},
+    {"rule": "annotation", "else": true, "keys": ["pods.annotations.*", "head.pods.annotations.*", "worker.pods.annotations.*", "commonAnnotations.*"], "of": "name",
+     "forbids": "^(slipway[.]dev|meta[.]helm[.]sh|gke-gcsfuse|kueue[.]x-k8s[.]io|ray[.]io|cluster-autoscaler[.]kubernetes[.]io)/",
+     "message": "{parent}: Slipway or a controller sets {name}; remove it."},
+
     {{- /* The text to train on. */}}
     {"rule": "data", "keys": ["data.corpus"], "kinds": "runs",
      "when": {"data.files": true, "data.corpus": true},
@@ -261,6 +357,14 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "data", "else": true, "keys": ["data.files.*", "data.heldOut.files.*"],
      "kinds": "runs", "when": {"run.command": false}, "forbids": "://",
      "message": "{key}: {value} is a URL; the trainer reads files: copy the text, or mount its bucket."},
+    {"rule": "data", "else": true, "keys": ["data.files.*", "data.heldOut.files.*"],
+     "kinds": ["ray-cluster", "ray-job", "job-set"], "when": {"run.command": false}, "matches": "^/",
+     "message": "{key}: {value} is a relative path, and the pods do not have the files of this machine; write the path in the pods, below storage.mountPath."},
+    {{- /* Endings of files that hold text for training, which the trainer does not read. */}}
+    {"rule": "data", "else": true, "keys": ["data.files.*", "data.heldOut.files.*"],
+     "kinds": ["ray-cluster", "ray-job", "job-set"], "when": {"run.command": false},
+     "forbids": "\\.(csv|tsv|json|ndjson|gz|zst|bz2|xz|zip|tar|tgz|arrow|pdf|html?|xml|tfrecord|array_record|CSV|TSV|JSON|NDJSON|GZ|ZIP|TAR|ARROW|PDF|HTML?|XML)$",
+     "message": "{key}: {value} is not a .txt, .md, .jsonl or .parquet file; convert it. A folder of this name needs a \"/\" at its end."},
 
     {{- /* Metrics and Weights & Biases. The ports are those of the system, of Ray (workers use 10002 and up), of JAX and
     of libtpu in a pod. */}}

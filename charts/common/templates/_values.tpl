@@ -12,7 +12,7 @@
 
 {{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes the values. */ -}}
 {{- define "common.objectLabels" -}}
-  {{- $labels := dict -}}
+  {{- $labels := deepCopy .commonLabels -}}
   {{- with .team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
   {{- with include "common.queue" . }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end -}}
   {{- with .queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
@@ -79,8 +79,33 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
   {{- end -}}
 {{- end -}}
 
-{{- /* common.dropNullsOfRun: the same for the values of charts/run, charts/ray-cluster and charts/serve. Takes them. */ -}}
+{{- /*
+common.emptyValuesOfRun: JSON of the keys of charts/run, charts/ray-cluster and charts/serve with an empty default, except
+`train`. Helm removes the default of a key that is null, so they are set again: null means empty.
+*/ -}}
+{{- define "common.emptyValuesOfRun" -}}
+{"run": {"name": "", "cluster": "", "command": []}, "team": {"name": "", "namespace": "", "serviceAccount": ""},
+"queue": {"name": "", "priority": "", "podPriority": ""},
+"slice": {"topology": "", "machineType": "", "reservation": "", "any": []},
+"image": {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []},
+"storage": {"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}},
+"head": {"env": {}, "secretEnv": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}},
+"worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {},
+"pods": {}},
+"pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {},
+"affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {},
+"dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {},
+"cluster": {"groups": {}, "labels": {}},
+"serve": {"model": "", "name": "", "engineArgs": {}, "apiKey": {"name": ""}, "upgrade": {"gatewayClass": ""}},
+"tracking": {"wandb": {"project": "", "entity": "", "secret": {"name": ""}}},
+"data": {"files": [], "corpus": "", "heldOut": {"files": []}, "tokenizer": {"path": ""}}, "from": ""}
+{{- end -}}
+
+{{- /* common.dropNullsOfRun: common.dropNulls, with the empty values, for the values of charts/run, charts/ray-cluster and charts/serve. Takes them. */ -}}
 {{- define "common.dropNullsOfRun" -}}
   {{- $keys := list "storage.sidecarLimits" "head.nodeSelector" "head.tolerations" "worker.env" "worker.secretEnv" "worker.envFrom" "worker.nodeSelector" "worker.tolerations" "cluster.groups" "cluster.labels" -}}
+  {{- $keys = concat $keys (list "commonLabels" "commonAnnotations" "head.env" "head.secretEnv" "head.pods" "worker.pods") -}}
+  {{- $keys = concat $keys (list "pods.*" "head.pods.*" "worker.pods.*") -}}
+  {{- $_ := merge . (include "common.emptyValuesOfRun" . | fromJson) -}}
   {{- include "common.dropNulls" (dict "values" . "keys" $keys) -}}
 {{- end -}}

@@ -40,8 +40,8 @@
 
 {{- /* queues.teamsOf: the same of any `entries`. */ -}}
 {{- define "queues.teamsOf" -}}
-  {{- $account := dict "name" "" "create" true "annotations" (dict) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "clusterQueue" "" "queue" "" "members" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "shell" false "resourceQuota" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "csiDrivers" (list) "capabilities" (list)) -}}
+  {{- $account := dict "name" "" "create" true "annotations" (dict) "imagePullSecrets" (list) -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "labels" (dict) "annotations" (dict) "clusterQueue" "" "queue" "" "members" (dict) "leads" (dict) "viewers" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false "resourceQuota" (dict) "limitRange" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "csiDrivers" (list) "capabilities" (list)) -}}
   {{- $teams := include "queues.entries" (dict "entries" .entries "defaults" $defaults) | fromJson -}}
   {{- range $name, $team := $teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
@@ -69,6 +69,23 @@ those that are null. All users share the namespace default, so the defaults do n
   {{- $limits | toJson -}}
 {{- end -}}
 
+{{- /* queues.limitRange: JSON of the team's LimitRange by type: of all teams, and the team's own. Takes `root`, `team`. */ -}}
+{{- define "queues.limitRange" -}}
+  {{- $types := dict -}}
+  {{- range $source := list (ternary dict .root.Values.limitRange (eq .team.namespace "default")) .team.limitRange -}}
+    {{- range $type, $fields := $source -}}
+      {{- $made := dict -}}
+      {{- range $field, $amounts := $fields -}}
+        {{- range $resource, $amount := $amounts -}}
+          {{- $_ := set $made $field (merge (dict $resource (include "common.quantity" $amount)) (get $made $field | default dict)) -}}
+        {{- end -}}
+      {{- end -}}
+      {{- if $made }}{{ $_ := set $types $type $made }}{{ else }}{{ $_ := unset $types $type }}{{ end -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $types | toJson -}}
+{{- end -}}
+
 {{- /* queues.ordered: JSON list of the flavors of a quota, sorted by `order`, then by name. Takes the quota. */ -}}
 {{- define "queues.ordered" -}}
   {{- $keys := list -}}
@@ -82,9 +99,22 @@ those that are null. All users share the namespace default, so the defaults do n
 
 {{- /* queues.labels: the labels of an object. Takes `root`, `name` and, for the objects of a team, `team`. */ -}}
 {{- define "queues.labels" -}}
+{{- with .root.Values.commonLabels }}
+{{- toYaml . }}
+{{ end }}
 {{- include "common.labels" (dict "chart" .root.Chart "release" .root.Release "name" .name "component" "queues") }}
 {{- with .team }}
 slipway.dev/team: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* queues.metadata: labels and annotations of an object. Takes what queues.labels takes, `labels` and `annotations`. */ -}}
+{{- define "queues.metadata" -}}
+labels:
+  {{- merge (dict) (.labels | default dict) (include "queues.labels" . | fromYaml) | toYaml | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 

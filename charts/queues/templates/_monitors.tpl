@@ -29,14 +29,6 @@ Ray's port. Takes `monitoring` and `what`: runs, clusters or models. */ -}}
   {{- if and $monitoring.ray (not (or $wanted $monitoring.fromNamespaces)) -}}
     {{- $wrong = append $wrong "monitoring.ray has no effect, because nothing is scraped; set monitoring.podMonitoring or monitoring.podMonitor." -}}
   {{- end -}}
-  {{- range $label, $value := $monitoring.labels -}}
-    {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
-      {{- $wrong = append $wrong (printf "monitoring.labels: %q is not a valid label key; use letters, digits, hyphens, dots and underscores, such as example.com/pool." $label) -}}
-    {{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value) -}}
-      {{- $wrong = append $wrong (printf "monitoring.labels.%s: %q is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores." $label $value) -}}
-    {{- else if regexMatch "^(app\\.kubernetes\\.io/.*|helm\\.sh/chart|slipway\\.dev/.*)$" $label -}}
-      {{- $wrong = append $wrong (printf "monitoring.labels.%s is set by Slipway; remove it." $label) -}}
-    {{- end -}}
-  {{- end -}}
+  {{- $wrong = concat $wrong (include "queues.rules.labels" (dict "key" "monitoring.labels" "labels" $monitoring.labels "reserved" "^(app\\.kubernetes\\.io/.*|helm\\.sh/chart|slipway\\.dev/.*)$") | fromJsonArray) -}}
   {{- compact $wrong | toJson -}}
 {{- end -}}

@@ -74,7 +74,7 @@ characters, so that it lists only the teams that differ from the first. Takes `t
     {{- if $team.allow.buckets }}{{ $listed = true }}{{ end -}}
   {{- end -}}
   {{- $lists := dict "nodeLabels" (concat $labels $policies.nodeLabels) "tolerations" (concat $taints $policies.tolerations) "chips" $chips -}}
-  {{- range $key := list "runtimeClasses" "labelPrefixes" "annotationPrefixes" "gatewayClasses" "csiDrivers" "volumes" -}}
+  {{- range $key := list "runtimeClasses" "schedulers" "containers" "labelPrefixes" "annotationPrefixes" "gatewayClasses" "csiDrivers" "volumes" -}}
     {{- $_ := set $lists $key (get $policies $key) -}}
   {{- end -}}
   {{- $constants := dict "bucketsListed" (toJson $listed) -}}

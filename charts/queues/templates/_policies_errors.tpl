@@ -12,6 +12,36 @@ the map that has the field. */ -}}
 {{- end -}}
 
 {{- /*
+queues.policies.size: CEL of the number of characters in the texts of a map. Takes the arguments of queues.policies.errors
+without `at`. Fields of policies.fields are not counted.
+*/ -}}
+{{- define "queues.policies.size" -}}
+  {{- $in := . -}}
+  {{- $sizes := list "0" -}}
+  {{- range $name, $field := (get .table.shapes .shape).fields -}}
+    {{- $self := printf "%s.%s" $in.of $name -}}
+    {{- $size := "" -}}
+    {{- if $field.size -}}
+      {{- $size = regexReplaceAll "\\bself\\b" $field.size $self -}}
+    {{- else if $field.shape -}}
+      {{- $size = include "queues.policies.size" (merge (dict "shape" $field.shape "of" $self) (omit $in "shape" "of")) -}}
+    {{- else if $field.items -}}
+      {{- $item := printf "v%d" (int $in.depth) -}}
+      {{- $below := merge (dict "shape" $field.items "of" $item "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "depth") -}}
+      {{- $size = printf "%s.map(%s, %s).sum()" $self $item (include "queues.policies.size" $below) -}}
+    {{- else if $field.entries -}}
+      {{- $size = printf "%s.map(name, size(name) + size(string(%s[name]))).sum()" $self $self -}}
+    {{- else if not (get $field "is") -}}
+      {{- $size = printf "type(%s) == string ? size(%s) : 0" $self $self -}}
+    {{- end -}}
+    {{- if and $size (not (has $name (get $in.fields $in.shape | default list))) -}}
+      {{- $sizes = append $sizes (printf "!has(%s) ? 0 : %s" $self $size) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- printf "[%s].sum()" (join ", " $sizes) -}}
+{{- end -}}
+
+{{- /*
 queues.policies.errors: CEL of the errors of a map, a text with a line for each: "" if there is none. Takes `table`,
 `constants`, `fields` (the values policies.fields); `shape`; `at`, the CEL of the path; `of`, the CEL of the map; and
 `depth`, the number of lists that it is in.
@@ -49,8 +79,9 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
       {{- $message = " must have at most 1024 characters.\n" | toRawJson -}}
     {{- end -}}
     {{- if $field.entries -}}
+      {{- /* A key has a prefix of at most 253 characters, a slash, and a name of at most 63. */ -}}
       {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, size(name) > 317 || !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
     {{- else if $check -}}
       {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $message) -}}
     {{- end -}}

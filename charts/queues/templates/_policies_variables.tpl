@@ -94,8 +94,19 @@
   expression: {{ printf "object.kind == \"JobSet\" ? \"\" : %s" (include "queues.policies.errors" (merge (dict "shape" "ray" "of" "variables.ray" "at" "variables.rayAt") $arguments)) | toRawJson }}
 - name: errorsOfPods
   expression: {{ printf "variables.pods.filter(pod, pod.of != pod.old).map(pod, %s).join(\"\")" (include "queues.policies.errors" (merge (dict "shape" "template" "of" "pod.of" "at" "pod.at") $arguments)) | toRawJson }}
+{{- /* An expression of their own: with that of the pods, it would be too long. */}}
+{{- $init := dict "shape" "container" "of" "v0" "at" "pod.at + \".spec.initContainers[\" + string(i0) + \"]\"" "depth" 1 }}
+{{- $ofInit := include "queues.policies.errors" (merge $init $arguments) }}
+{{- if has "initContainers" (get $fields "pod" | default list) }}{{ $ofInit = toJson "" }}{{ end }}
+- name: errorsOfInitContainers
+  expression: {{ printf "variables.pods.filter(pod, pod.of != pod.old && pod.of.?spec.?initContainers.orValue([]).size() <= 8).map(pod, pod.of.?spec.?initContainers.orValue([]).transformList(i0, v0, %s).join(\"\")).join(\"\")" $ofInit | toRawJson }}
+# Kueue, KubeRay and JobSet copy the pod templates into objects of their own.
+{{- $size := include "queues.policies.size" (merge (dict "shape" "template" "of" "pod.of") $arguments) }}
+{{- $initSize := include "queues.policies.size" (merge (dict "shape" "container" "of" "v0" "depth" 1) $arguments) }}
+- name: templateSize
+  expression: {{ printf "variables.pods.map(pod, %s + (pod.of.?spec.?initContainers.orValue([]).size() > 8 ? 0 : pod.of.?spec.?initContainers.orValue([]).map(v0, %s).sum())).sum()" $size $initSize | toRawJson }}
 - name: errors
   expression: >-
     variables.metadataErrors + (variables.sameSpec ? "" : variables.errorsOfRayJob + variables.errorsOfRayService
-    + variables.errorsOfJobSet + variables.errorsOfRay + variables.errorsOfPods)
+    + variables.errorsOfJobSet + variables.errorsOfRay + variables.errorsOfPods + variables.errorsOfInitContainers)
 {{- end -}}

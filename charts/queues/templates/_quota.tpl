@@ -3,8 +3,8 @@ queues.resourceGroups: JSON of Kueue's resource groups. Takes `quota`, and `flav
 
 One group must cover each resource of a pod. A resource and a flavor are in one group only, and every flavor of a group
 has quota for every resource of the group. The result is one of:
-- A group for google.com/tpu, a group for nvidia.com/gpu, each with the flavors of these chips, and a group for cpu and
-  memory with the cpu flavors. The pod of a host takes its chips from one of the first two, and the cpu and memory that
+- A group for google.com/tpu, a group for nvidia.com/gpu, each with the flavors of these chips, and a group for cpu,
+  memory and other resources with the cpu flavors. The pod of a host takes its chips from one of the first two, and the cpu and memory that
   it requests from the last, which the heads also use. Kueue adds the node labels of both flavors to the pod, so a cpu
   flavor has none.
 - One group for all resources, if the flavors with chips have hostCpu and hostMemory. The pod of a host takes all
@@ -32,7 +32,9 @@ has quota for every resource of the group. The result is one of:
     {{- $groups = append $groups (dict "covered" (concat $resources (list "cpu" "memory")) "names" $names) -}}
   {{- else -}}
     {{- range $resources }}{{ $groups = append $groups (dict "covered" (list .) "names" (get $chips .)) }}{{ end -}}
-    {{- with $cpu }}{{ $groups = append $groups (dict "covered" (list "cpu" "memory") "names" .) }}{{ end -}}
+    {{- $others := list -}}
+    {{- range $cpu }}{{ $others = concat $others (keys ((get $.quota .).resources | default dict)) }}{{ end -}}
+    {{- with $cpu }}{{ $groups = append $groups (dict "covered" (concat (list "cpu" "memory") ($others | uniq | sortAlpha)) "names" .) }}{{ end -}}
   {{- end -}}
   {{- $made := list -}}
   {{- range $group := $groups -}}
@@ -56,6 +58,9 @@ has quota for every resource of the group. The result is one of:
   {{- if and (not .flavor.resource) (has .resource (list "cpu" "memory")) -}}
     {{- $keys = dict "nominalQuota" .resource "borrowingLimit" (printf "%sBorrowing" .resource) "lendingLimit" (printf "%sLending" .resource) -}}
   {{- end -}}
+  {{- if and (not .flavor.resource) (hasKey (.quota.resources | default dict) .resource) -}}
+    {{- $_ := set $made "nominalQuota" (include "common.quantity" (get .quota.resources .resource)) -}}
+  {{- end -}}
   {{- range $field, $key := $keys -}}
     {{- if hasKey $.quota $key -}}
       {{- $given := get $.quota $key -}}
@@ -64,7 +69,7 @@ has quota for every resource of the group. The result is one of:
       {{- else if eq $.resource $.flavor.resource -}}
         {{- $_ := set $made $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
       {{- else if has $.resource (list "cpu" "memory") -}}
-        {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $.resource "cpu") -}}
+        {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $.resource "cpu") | include "common.quantity" -}}
         {{- $hosts := mul (int64 $given) (int64 $.flavor.resolved.hosts) -}}
         {{- $_ := set $made $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) | include "common.quantity") -}}
       {{- end -}}

@@ -11,7 +11,16 @@ the manifests are then empty. All files of a chart have the same root context, i
   {{- end -}}
 {{- end -}}
 
+{{- /* queues.emptyValues: JSON of the values that are empty by default, and so if they are null (common.emptyValuesOfRun). */ -}}
+{{- define "queues.emptyValues" -}}
+{"flavors": {}, "topologies": {}, "clusterQueues": {}, "cohorts": {}, "teams": {}, "limitRange": {}, "admissionChecks": {},
+"policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [], "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
+"network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
+"monitoring": {"labels": {}, "fromNamespaces": []}, "commonLabels": {}, "commonAnnotations": {}}
+{{- end -}}
+
 {{- define "queues.validate" -}}
+  {{- $_ := merge .Values (include "queues.emptyValues" . | fromJson) -}}
   {{- include "common.dropNulls" (dict "values" .Values "keys" (include "queues.maps" . | fromJsonArray)) -}}
   {{- $wrong := concat
     (include "queues.rules.flavors" . | fromJsonArray)
@@ -23,7 +32,8 @@ the manifests are then empty. All files of a chart have the same root context, i
     (include "queues.rules.teams" . | fromJsonArray)
     (include "queues.rules.policies" . | fromJsonArray)
     (include "queues.rules.network" . | fromJsonArray)
-    (include "queues.rules.monitoring" . | fromJsonArray) -}}
+    (include "queues.rules.monitoring" . | fromJsonArray)
+    (include "queues.rules.common" . | fromJsonArray) -}}
   {{- if and (not $wrong) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
     {{- $wrong = include "queues.rules.live" . | fromJsonArray -}}
   {{- end -}}
@@ -35,13 +45,14 @@ the manifests are then empty. All files of a chart have the same root context, i
   {{- end -}}
 {{- end -}}
 
-{{- /* queues.maps: JSON list of the maps in which null removes an entry. In teams.NAME.resourceQuota, null removes a limit. */ -}}
+{{- /* queues.maps: JSON list of the maps in which null removes an entry. Those of a
+team (resourceQuota, limitRange) keep null, which removes a limit of all teams. */ -}}
 {{- define "queues.maps" -}}
   {{- list
     "flavors" "flavors.*.nodeLabels" "flavors.*.taints" "flavors.*.tolerations" "topologies"
     "clusterQueues" "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector"
-    "cohorts" "cohorts.*.quota" "priorities" "teams" "teams.*.members" "teams.*.serviceAccount.annotations"
-    "resourceQuota" "admissionChecks" "network.operatorLabels" "network.egress" "monitoring.labels" | toJson -}}
+    "cohorts" "cohorts.*.quota" "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers" "teams.*.serviceAccount.annotations"
+    "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels" "network.egress" "monitoring.labels" "commonLabels" "commonAnnotations" | toJson -}}
 {{- end -}}
 
 {{- /* A sentence if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}
@@ -53,20 +64,14 @@ the manifests are then empty. All files of a chart have the same root context, i
   {{- end -}}
 {{- end -}}
 
-{{- /* A sentence if `quantity` is not valid. Takes `key`, `quantity` and `of` (cpu or memory). */ -}}
+{{- /* A sentence if `quantity` is not valid. Takes `key`, `quantity` and `example`. */ -}}
 {{- define "queues.rules.quantity" -}}
-  {{- $cpu := eq .of "cpu" -}}
-  {{- if hasPrefix "-" .quantity -}}
-    {{- printf "%s is %s; a quota cannot be negative." .key .quantity -}}
-  {{- else if not (regexMatch (ternary "^[0-9]+m?$" "^[0-9]+(k|M|G|T|Ki|Mi|Gi|Ti)?$" $cpu) .quantity) -}}
-    {{- printf "%s: %q is not a valid amount of %s; write it like %s." .key .quantity .of (ternary "64 or 500m" "256Gi" $cpu) -}}
+  {{- $quantity := toString .quantity -}}
+  {{- if hasPrefix "-" $quantity -}}
+    {{- printf "%s is %s; it cannot be negative." .key $quantity -}}
+  {{- else if not (regexMatch (include "common.valueRules" . | fromJson).patterns.quantity $quantity) -}}
+    {{- printf "%s: %q is not a valid amount; write it like %s." .key $quantity .example -}}
   {{- end -}}
-{{- end -}}
-
-{{- /* An amount of cpu or memory as a number, to compare amounts: in thousandths of a core or of a byte. */ -}}
-{{- define "queues.number" -}}
-  {{- $factors := dict "m" 1 "" 1000 "k" 1000000 "M" 1000000000 "G" 1000000000000 "T" 1000000000000000 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 -}}
-  {{- mul (regexFind "[1-9][0-9]*" . | int64) (get $factors (regexFind "[A-Za-z]*$" .)) -}}
 {{- end -}}
 
 {{- define "queues.rules.topologies" -}}

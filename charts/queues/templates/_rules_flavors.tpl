@@ -15,6 +15,8 @@
       {{- $wrong = append $wrong (printf "%s.provisioning is reservation; %s.reservation must name it." $key $key) -}}
     {{- else if and $flavor.reservation (ne $flavor.provisioning "reservation") -}}
       {{- $wrong = append $wrong (printf "%s.reservation requires %s.provisioning: reservation; it is %s." $key $key $flavor.provisioning) -}}
+    {{- else if contains "/" $flavor.reservation -}}
+      {{- $wrong = append $wrong (printf "%s.reservation: %q is a path; write only the reservation's name, and its project in %s.nodeLabels (cloud.google.com/reservation-project: PROJECT)." $key $flavor.reservation $key) -}}
     {{- else if $flavor.reservation -}}
       {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.reservation" $key) "name" $flavor.reservation "max" 63)) -}}
     {{- end -}}
@@ -44,7 +46,7 @@
   {{- end -}}
   {{- range $of, $amount := dict "cpu" $flavor.hostCpu "memory" $flavor.hostMemory -}}
     {{- if $amount -}}
-      {{- $wrong = append $wrong (include "queues.rules.quantity" (dict "key" (printf "%s.host%s" $key (title $of)) "quantity" $amount "of" $of)) -}}
+      {{- $wrong = append $wrong (include "queues.rules.quantity" (dict "key" (printf "%s.host%s" $key (title $of)) "quantity" $amount "example" (ternary "64 or 500m" "256Gi" (eq $of "cpu")))) -}}
     {{- end -}}
   {{- end -}}
   {{- compact $wrong | toJson -}}
@@ -73,7 +75,7 @@
   {{- end -}}
   {{- with $flavor.topologyName -}}
     {{- if not (hasKey $.topologies .) -}}
-      {{- $wrong = append $wrong (printf "%s.topologyName: unknown topology %q (available in topologies: %s)." $key . (keys $.topologies | sortAlpha | join ", " | default "none")) -}}
+      {{- $wrong = append $wrong (printf "%s.topologyName: unknown topology %q (available in topologies: %s)." $key . (keys $.topologies | sortAlpha | join ", " | default "no entries")) -}}
     {{- else if not $flavor.spec.nodeLabels -}}
       {{- $wrong = append $wrong (printf "%s.topologyName requires at least one label in %s.nodeLabels; Kueue finds the nodes by these labels." $key $key) -}}
     {{- end -}}

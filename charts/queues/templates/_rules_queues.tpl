@@ -13,7 +13,7 @@
       {{- end -}}
       {{- $wrong = concat $wrong (include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $queue.quota "flavors" $flavors "parent" $queue.cohort "parentKey" (printf "%s.cohort" $key) "queue" true "chipsAlone" $queue.chipsAlone) | fromJsonArray) -}}
       {{- if and $queue.cohort (not (hasKey $cohorts $queue.cohort)) -}}
-        {{- $wrong = append $wrong (printf "%s.cohort: unknown cohort %q (available in cohorts: %s)." $key $queue.cohort (keys $cohorts | sortAlpha | join ", " | default "none")) -}}
+        {{- $wrong = append $wrong (printf "%s.cohort: unknown cohort %q (available in cohorts: %s)." $key $queue.cohort (keys $cohorts | sortAlpha | join ", " | default "no entries")) -}}
       {{- end -}}
       {{- if and (hasKey $queue "fairWeight") (not $queue.cohort) -}}
         {{- $wrong = append $wrong (printf "%s.fairWeight is the queue's share of a cohort; it requires %s.cohort." $key $key) -}}
@@ -21,11 +21,11 @@
       {{- $wrong = concat $wrong (include "queues.rules.preemption" (dict "key" (printf "%s.preemption" $key) "preemption" $queue.preemption "cohort" $queue.cohort "priorities" $.Values.priorities "distinct" (len $values)) | fromJsonArray) -}}
       {{- range $check, $on := $queue.admissionChecks -}}
         {{- if not (hasKey $.Values.admissionChecks $check) -}}
-          {{- $wrong = append $wrong (printf "%s.admissionChecks: unknown admission check %q (available in admissionChecks: %s)." $key $check (keys $.Values.admissionChecks | sortAlpha | join ", " | default "none")) -}}
+          {{- $wrong = append $wrong (printf "%s.admissionChecks: unknown admission check %q (available in admissionChecks: %s)." $key $check (keys $.Values.admissionChecks | sortAlpha | join ", " | default "no entries")) -}}
         {{- end -}}
         {{- range $on -}}
           {{- if not (hasKey $queue.quota .) -}}
-            {{- $wrong = append $wrong (printf "%s.admissionChecks.%s: the quota has no flavor %q (it has: %s)." $key $check . (keys $queue.quota | sortAlpha | join ", " | default "none")) -}}
+            {{- $wrong = append $wrong (printf "%s.admissionChecks.%s: the quota has no flavor %q (it has: %s)." $key $check . (keys $queue.quota | sortAlpha | join ", " | default "no entries")) -}}
           {{- end -}}
         {{- end -}}
       {{- end -}}
@@ -52,7 +52,7 @@
   {{- end -}}
   {{- with $given.maxPriorityThreshold -}}
     {{- if not (hasKey $.priorities .) -}}
-      {{- $wrong = append $wrong (printf "%s.maxPriorityThreshold: unknown priority %q (available in priorities: %s)." $.key . (keys $.priorities | sortAlpha | join ", " | default "none")) -}}
+      {{- $wrong = append $wrong (printf "%s.maxPriorityThreshold: unknown priority %q (available in priorities: %s)." $.key . (keys $.priorities | sortAlpha | join ", " | default "no entries")) -}}
     {{- else if ne $given.borrowWithinCohort "LowerPriority" -}}
       {{- $wrong = append $wrong (printf "%s.maxPriorityThreshold limits which runs borrowing preempts; it requires %s.borrowWithinCohort: LowerPriority." $.key $.key) -}}
     {{- end -}}

@@ -5,7 +5,7 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
 */ -}}
 {{- define "queues.rules.quota" -}}
   {{- $wrong := list -}}
-  {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) -}}
+  {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) "others" (list) -}}
   {{- /* If a flavor is invalid, its kind is unknown, so the rules for the quota as a whole are skipped. */ -}}
   {{- $clear := true -}}
   {{- /* Resources of which the quota has more than 0: a further flavor can have 0, until no run holds it any more. */ -}}
@@ -19,13 +19,14 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
     {{- $flavor := get $.flavors $name -}}
     {{- if or (not $flavor) (dig "resolved" "error" "" ($flavor | default dict)) }}{{ $clear = false }}{{ end -}}
     {{- if not $flavor -}}
-      {{- $wrong = append $wrong (printf "%s: unknown flavor %q (available in flavors: %s)." $key $name (keys $.flavors | sortAlpha | join ", " | default "none")) -}}
+      {{- $wrong = append $wrong (printf "%s: unknown flavor %q (available in flavors: %s)." $key $name (keys $.flavors | sortAlpha | join ", " | default "no entries")) -}}
     {{- else if not $flavor.resolved.error -}}
       {{- $one := dict "key" $key "quota" $quota "flavor" $flavor "parent" $.parent "parentKey" $.parentKey "queue" $.queue "some" $some -}}
       {{- $wrong = concat $wrong (include "queues.rules.quotaLimits" $one | fromJsonArray) -}}
       {{- $wrong = concat $wrong (include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" (not (empty $flavor.resource))) $one | fromJsonArray) -}}
       {{- $kind := ternary "chips" "cpu" (not (empty $flavor.resource)) -}}
       {{- $_ := set $kinds $kind (append (get $kinds $kind) $name) -}}
+      {{- if and $quota.resources (not $flavor.resource) }}{{ $_ := set $kinds "others" (append $kinds.others $name) }}{{ end -}}
       {{- if $flavor.hostCpu }}{{ $_ := set $kinds "whole" (append $kinds.whole $name) }}{{ end -}}
       {{- if and (not $flavor.resource) (or $flavor.spec.nodeLabels $flavor.spec.nodeTaints) }}{{ $_ := set $kinds "labelled" (append $kinds.labelled $name) }}{{ end -}}
     {{- end -}}
@@ -33,6 +34,8 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
   {{- if not $clear -}}
   {{- else if and $kinds.whole (ne (len $kinds.whole) (len $kinds.chips)) -}}
     {{- $wrong = append $wrong (printf "%s: only %s %s hostCpu and hostMemory; in one quota, all flavors with chips or none must have them." .key (join ", " $kinds.whole) (ternary "has" "have" (eq (len $kinds.whole) 1))) -}}
+  {{- else if and $kinds.whole $kinds.others -}}
+    {{- $wrong = append $wrong (printf "%s.%s.resources: the hosts of %s take all resources from that flavor (hostCpu, hostMemory), which has none of these; remove this key." .key (first $kinds.others) (join ", " $kinds.whole)) -}}
   {{- else if and $kinds.chips $kinds.labelled (not $kinds.whole) -}}
     {{- $wrong = append $wrong (printf "%s.%s: hosts with chips also take cpu and memory from this flavor, and its node labels or taints would keep them off their nodes; remove the labels and taints of flavors.%s, or set hostCpu and hostMemory of the flavors with chips." .key (first $kinds.labelled) (first $kinds.labelled)) -}}
   {{- end -}}
@@ -62,7 +65,7 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
 {{- define "queues.rules.quotaChips" -}}
   {{- $wrong := list -}}
   {{- $quota := .quota -}}
-  {{- range $field := list "cpu" "memory" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" -}}
+  {{- range $field := list "cpu" "memory" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" "resources" -}}
     {{- if hasKey $quota $field -}}
       {{- $wrong = append $wrong (printf "%s.%s: a flavor with chips is counted in slices; for the cpu and memory of its hosts, set hostCpu and hostMemory of the flavor." $.key $field) -}}
     {{- end -}}
@@ -93,17 +96,23 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
     {{- $bad := list -}}
     {{- range $field := list $of (printf "%sBorrowing" $of) (printf "%sLending" $of) -}}
       {{- if hasKey $quota $field -}}
-        {{- $bad = append $bad (include "queues.rules.quantity" (dict "key" (printf "%s.%s" $.key $field) "quantity" (get $quota $field) "of" $of)) -}}
+        {{- $bad = append $bad (include "queues.rules.quantity" (dict "key" (printf "%s.%s" $.key $field) "quantity" (get $quota $field) "example" (ternary "64 or 500m" "256Gi" (eq $of "cpu")))) -}}
       {{- end -}}
     {{- end -}}
     {{- $bad = compact $bad -}}
     {{- $lending := get $quota (printf "%sLending" $of) -}}
     {{- if not (hasKey $quota $of) -}}
       {{- $bad = append $bad (printf "%s.%s is missing; heads and hosts take %s from it; write it like %s." $.key $of $of (ternary "64" "256Gi" (eq $of "cpu"))) -}}
-    {{- else if and (not $bad) $lending $.queue (gt (include "queues.number" $lending | int64) (include "queues.number" (get $quota $of) | int64)) -}}
-      {{- $bad = append $bad (printf "%s.%sLending is %s; it must be at most %s, which is %s." $.key $of $lending $of (get $quota $of)) -}}
+    {{- else if and (not $bad) $lending $.queue (gt (include "common.quantity.number" $lending | float64) (include "common.quantity.number" (get $quota $of) | float64)) -}}
+      {{- $bad = append $bad (printf "%s.%sLending is %v; it must be at most %s, which is %v." $.key $of $lending $of (get $quota $of)) -}}
     {{- end -}}
     {{- $wrong = concat $wrong $bad -}}
   {{- end -}}
+  {{- range $resource, $amount := $quota.resources -}}
+    {{- if or (has $resource (list "cpu" "memory")) (not (regexMatch "^[a-z0-9]([-a-z0-9./]*[a-z0-9])?$" $resource)) -}}
+      {{- $wrong = append $wrong (printf "%s.resources: %q is not the name of another resource; write it like ephemeral-storage." $.key $resource) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" (printf "%s.resources" .key) "limits" $quota.resources) | fromJsonArray) -}}
   {{- $wrong | toJson -}}
 {{- end -}}

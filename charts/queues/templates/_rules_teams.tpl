@@ -15,9 +15,9 @@
       {{- end -}}
     {{- end -}}
     {{- if not $team.clusterQueue -}}
-      {{- $wrong = append $wrong (printf "%s.clusterQueue is empty; set it to one of clusterQueues: %s." $key (keys $queues | sortAlpha | join ", " | default "none yet")) -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue is empty; set it to one of clusterQueues: %s." $key (keys $queues | sortAlpha | join ", " | default "no entries")) -}}
     {{- else if not (hasKey $queues $team.clusterQueue) -}}
-      {{- $wrong = append $wrong (printf "%s.clusterQueue: unknown ClusterQueue %q (available in clusterQueues: %s)." $key $team.clusterQueue (keys $queues | sortAlpha | join ", " | default "none")) -}}
+      {{- $wrong = append $wrong (printf "%s.clusterQueue: unknown ClusterQueue %q (available in clusterQueues: %s)." $key $team.clusterQueue (keys $queues | sortAlpha | join ", " | default "no entries")) -}}
     {{- end -}}
     {{- with get $namespaces $team.namespace -}}
       {{- $wrong = append $wrong (printf "%s.namespace is %s, which teams.%s already uses; each team requires a namespace of its own." $key $team.namespace .) -}}
@@ -35,25 +35,35 @@
     {{- else if and $team.serviceAccount.annotations (not $team.serviceAccount.create) -}}
       {{- $wrong = append $wrong (printf "%s.serviceAccount.annotations requires %s.serviceAccount.create: true." $key $key) -}}
     {{- end -}}
-    {{- range $member, $kind := $team.members -}}
-      {{- if and (eq $kind "ServiceAccount") (not (regexMatch "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $member)) -}}
-        {{- $wrong = append $wrong (printf "%s.members: %q is not a valid service account; write NAME, or NAMESPACE/NAME." $key $member) -}}
-      {{- else -}}
-        {{- $account := ternary (splitList "/" $member) (list) (and (eq $kind "ServiceAccount") (contains "/" $member)) -}}
-        {{- if and (eq $kind "User") (regexMatch "^system:serviceaccount:[^:]+:[^:]+$" $member) }}{{ $account = splitList ":" $member | rest | rest }}{{ end -}}
-        {{- $owner := get $owners (first $account | default "") -}}
-        {{- if $account -}}
-          {{- if and $owner (ne $owner $name) -}}
-            {{- $wrong = append $wrong (printf "%s.members: %s is a service account of teams.%s, and all members of that team can use it; list its members, or a service account of a namespace that belongs to no team." $key $member $owner) -}}
+    {{- if and $team.serviceAccount.imagePullSecrets (not $team.serviceAccount.create) -}}
+      {{- $wrong = append $wrong (printf "%s.serviceAccount.imagePullSecrets requires %s.serviceAccount.create: true." $key $key) -}}
+    {{- end -}}
+    {{- range $team.serviceAccount.imagePullSecrets -}}
+      {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" (printf "%s.serviceAccount.imagePullSecrets" $key) "name" . "max" 253)) -}}
+    {{- end -}}
+    {{- $wrong = concat $wrong (include "queues.rules.namespace" (dict "root" $ "key" $key "name" $name "team" $team "queue" (get $queues $team.clusterQueue | default dict)) | fromJsonArray) -}}
+    {{- range $role := list "leads" "members" "viewers" -}}
+      {{- $path := printf "%s.%s" $key $role -}}
+      {{- range $member, $kind := get $team $role -}}
+        {{- if and (eq $kind "ServiceAccount") (not (regexMatch "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $member)) -}}
+          {{- $wrong = append $wrong (printf "%s: %q is not a valid service account; write NAME, or NAMESPACE/NAME." $path $member) -}}
+        {{- else -}}
+          {{- $account := ternary (splitList "/" $member) (list) (and (eq $kind "ServiceAccount") (contains "/" $member)) -}}
+          {{- if and (eq $kind "User") (regexMatch "^system:serviceaccount:[^:]+:[^:]+$" $member) }}{{ $account = splitList ":" $member | rest | rest }}{{ end -}}
+          {{- $owner := get $owners (first $account | default "") -}}
+          {{- if $account -}}
+            {{- if and $owner (ne $owner $name) -}}
+              {{- $wrong = append $wrong (printf "%s: %s is a service account of teams.%s, and all members of that team can use it; list its members, or a service account of a namespace that belongs to no team." $path $member $owner) -}}
+            {{- end -}}
+          {{- else if and (hasPrefix "system:" $member) (ne $member (printf "system:serviceaccounts:%s" $team.namespace)) -}}
+            {{- $wrong = append $wrong (printf "%s: %s includes users outside the team; list the team's own users, groups and service accounts." $path $member) -}}
           {{- end -}}
-        {{- else if and (hasPrefix "system:" $member) (ne $member (printf "system:serviceaccounts:%s" $team.namespace)) -}}
-          {{- $wrong = append $wrong (printf "%s.members: %s includes users outside the team; list the team's own users, groups and service accounts." $key $member) -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}
     {{- range $team.priorities -}}
       {{- if not (hasKey $priorities .) -}}
-        {{- $wrong = append $wrong (printf "%s.priorities: unknown priority %q (available in priorities: %s)." $key . (keys $priorities | sortAlpha | join ", " | default "none")) -}}
+        {{- $wrong = append $wrong (printf "%s.priorities: unknown priority %q (available in priorities: %s)." $key . (keys $priorities | sortAlpha | join ", " | default "no entries")) -}}
       {{- end -}}
     {{- end -}}
     {{- range $field := list "queues" "serviceAccounts" -}}
@@ -68,20 +78,11 @@
       {{- $wrong = append $wrong (printf "%s.k8sTokenAuth requires %s.clusters, the clusters that accept members' tokens." $key $key) -}}
     {{- end -}}
     {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" (printf "%s.resourceQuota" $key) "limits" $team.resourceQuota) | fromJsonArray) -}}
+    {{- $wrong = concat $wrong (include "queues.rules.limitRange" (dict "key" (printf "%s.limitRange" $key) "types" $team.limitRange) | fromJsonArray) -}}
   {{- end -}}
   {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" "resourceQuota" "limits" .Values.resourceQuota) | fromJsonArray) -}}
+  {{- $wrong = concat $wrong (include "queues.rules.limitRange" (dict "key" "limitRange" "types" .Values.limitRange) | fromJsonArray) -}}
   {{- compact $wrong | toJson -}}
-{{- end -}}
-
-{{- /* A sentence for each amount that is not valid. Takes `key` and `limits`. */ -}}
-{{- define "queues.rules.limits" -}}
-  {{- $wrong := list -}}
-  {{- range $resource, $amount := .limits -}}
-    {{- if and (not (kindIs "invalid" $amount)) (not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$" $amount)) -}}
-      {{- $wrong = append $wrong (printf "%s: %s: %q is not a valid amount; write it like 500 or 256Gi." $.key $resource $amount) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.network" -}}

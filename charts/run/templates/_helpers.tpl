@@ -63,7 +63,7 @@ labels:
   {{- range $key, $value := include "common.objectLabels" .Values | fromJson }}
   {{ $key }}: {{ $value | quote }}
   {{- end }}
-{{- $annotations := dict }}
+{{- $annotations := deepCopy .Values.commonAnnotations }}
 {{- with (include "run.slice" . | fromJson).slice }}
 {{- if and (eq $.Values.run.kind "job-set") (eq .placement "exclusive") (eq .resolved.kind "tpu") (gt (int64 .resolved.hosts) 1) }}
 {{- $_ := set $annotations "alpha.jobset.sigs.k8s.io/exclusive-topology" "cloud.google.com/gke-nodepool" }}

@@ -98,11 +98,7 @@ requests them as a placement group with one bundle for each host, as vLLM's exec
 
 {{- /* serve.cpus: the CPUs of a Ray node with this CPU request, which KubeRay rounds up to a whole number. */ -}}
 {{- define "serve.cpus" -}}
-  {{- if hasSuffix "m" . -}}
-    {{- div (add (trimSuffix "m" . | int64) 999) 1000 -}}
-  {{- else -}}
-    {{- ceil (float64 .) -}}
-  {{- end -}}
+  {{- include "common.quantity.number" . | float64 | ceil -}}
 {{- end -}}
 
 {{- /* serve.config: JSON of Ray Serve's config: one application, whose route is /. */ -}}

@@ -15,8 +15,8 @@ from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import states
 from launcher.backends.kubernetes.run_object import KINDS, POD_SPECS, RunObject
 from launcher.backends.kubernetes.states import ObservedRun
-from launcher.config.alternatives import provisioning
 from launcher.config.kinds import RunKind
+from launcher.config.provisioning import provisioning
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import POD, WORKLOAD, Cluster, ClusterError, Kind, KindNotServed

@@ -1,4 +1,5 @@
-"""The environment of a run's processes on this machine: that of the shell, without what selects another cluster.
+"""The command and the environment of a run's processes on this machine. The environment is that of the shell, without
+what selects another cluster.
 
 This module imports only the standard library: the supervisor uses it.
 """
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 # A shell may have these for a Ray cluster, for another program, or because it is in a pod. A run with them would
-# connect to another cluster, or train on other devices than its values say. RAY_TMPDIR is a folder of this machine.
+# connect to another cluster, or train on other devices or with other keys of MaxText (M_KEY) than its values have.
+# RAY_TMPDIR is a folder of this machine.
 _OTHERS = re.compile(
-    r"(RAY|JAX|XLA)_(?!TMPDIR$).*"
+    r"(RAY|JAX|XLA|M)_(?!TMPDIR$).*"
     r"|SLIPWAY_(COORDINATOR|HOST_INDEX|HOSTS|RESTARTS_LEFT|EXIT_MESSAGE_FD)|JOB_INDEX|JOB_COMPLETION_INDEX"
 )
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -35,3 +38,8 @@ def trainer_env(env: Mapping[str, str]) -> dict[str, str]:
     if root.name in ("site-packages", "dist-packages"):
         return {}
     return {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [env.get("PYTHONPATH")])])}
+
+
+def trainer_argv(config_file: Path, *, ray: bool) -> list[str]:
+    # -P: do not import a folder named trainer in the working directory.
+    return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file), *([] if ray else ["--no-ray"])]

@@ -12,7 +12,6 @@ from typing import Any
 
 from launcher.backends import progress, run_config
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import supervisor
 from launcher.backends.local.record import (
     CONFIG,
     ENDED,
@@ -21,6 +20,8 @@ from launcher.backends.local.record import (
     RECORD,
     Record,
     RecordError,
+    command_of,
+    hosts,
     is_locked,
     parse_lines,
     read_events,
@@ -35,7 +36,7 @@ from launcher.k8s.shapes import Map, Shape, fault, moment, number, text
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, TrainerState
 
 _INTERRUPTED = "Interrupted: its supervisor was killed, or the machine restarted; submit it again to resume it."
-_STARTING = "starting Ray, then loading and compiling the model"
+_STARTING = "loading and compiling the model"
 # The bytes to read at each end of metrics.jsonl, which may be large: enough for the first losses and the last 20 steps.
 _METRICS_END = 128 << 10
 
@@ -113,7 +114,7 @@ class RunFolder:
         config = self.config()
         events = read_events(self.path, self.record.events_from)
         state, reason = self._state(events)
-        training = not supervisor.command_of(config)
+        training = not command_of(config)
         steps = events.steps or ((config.get("train") or {}).get("steps") if training else None)
         status = RunStatus(
             name=self.record.name,
@@ -131,7 +132,7 @@ class RunFolder:
             sweep=self.record.sweep,
             sweep_values=dict(self.record.sweep_values),
         )
-        chips = supervisor.hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
+        chips = hosts(config) * int((config.get("accelerator") or {}).get("chipsPerHost") or 1)
         return _with_metrics(status, self.path / METRICS_FILE, events.devices or chips)
 
     def _state(self, events: TrainerState) -> tuple[State, str]:

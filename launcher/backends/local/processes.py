@@ -59,3 +59,15 @@ def kill_all(find: Callable[[], Iterable[int]], reap: Callable[[], object] = lam
                 os.kill(pid, signal.SIGKILL)
         reap()
         time.sleep(0.01)
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel of this machine has killed because memory was short (Linux; or else 0).
+
+    trainer/worker_exits.py has the same for Ray's workers: launcher and trainer do not import each other.
+    """
+    with contextlib.suppress(OSError, ValueError), Path("/proc/vmstat").open(encoding="ascii") as counters:
+        for line in counters:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -135,6 +135,15 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield entry
 
 
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a file; 0 if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
+
+
 def read_events(folder: Path, start: int) -> TrainerState:
     """Return what events.jsonl reports from byte `start`, where the current processes started."""
     return state_after(events_of(read_lines(folder / EVENTS_FILE, start)))
@@ -153,3 +162,24 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+# The time for a process to end after SIGTERM: enough to write a checkpoint, and the default of a Kubernetes pod.
+GRACE_SECONDS = 30.0
+
+
+def hosts(config: Mapping[str, Any]) -> int:
+    """Return the number of hosts of the run, over all its slices."""
+    part = config.get("slice") or {}
+    per_slice = (config.get("accelerator") or {}).get("hosts") or part.get("hosts") or 1
+    return int(per_slice) * int(part.get("count") or 1)
+
+
+def command_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the user's own command, or [] if the run trains."""
+    return [str(word) for word in (config.get("run") or {}).get("command") or []]
+
+
+def uses_ray(config: Mapping[str, Any]) -> bool:
+    """Return whether a training on this machine needs Ray: for several hosts, or to limit it to a number of GPUs."""
+    return hosts(config) > 1 or (config.get("accelerator") or {}).get("kind") == "gpu"

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,22 +31,25 @@ from typing import Any
 if __name__ == "__main__":  # started as a file; the package may not be installed
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from launcher.backends.local.environment import own_environment, trainer_env
-from launcher.backends.local.processes import MARK, descendants, kill_all, marked
+from launcher.backends.local.environment import own_environment, trainer_argv, trainer_env
+from launcher.backends.local.processes import MARK, descendants, kill_all, marked, oom_kills
 from launcher.backends.local.record import (
     CONFIG,
+    GRACE_SECONDS,
     LOCK,
     LOG,
+    command_of,
+    count_lines,
+    hosts,
     is_locked,
     now,
     read_events,
     read_record,
+    uses_ray,
     write_record,
 )
-from launcher.trainer_output import EVENTS_FILE, TRY_AGAIN
+from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, TRY_AGAIN
 
-# The time for a process to end after SIGTERM: enough to write a checkpoint, and the default of a Kubernetes pod.
-GRACE_SECONDS = 30.0
 # How often the trainer may start again because Ray did not start in time, before that counts as a failure.
 _LATE_STARTS = 3
 _BACKOFF_SECONDS, _LONGEST_BACKOFF = 0.5, 10.0
@@ -57,27 +60,12 @@ _RESERVE, _RESERVE_BYTES = ".reserve", 16 << 10
 _MAX_EXIT_MESSAGE = 1 << 16
 TURN = ".turn"
 """The file in the folder of runs that the active run of a sweep locks."""
+# These signals, and a lack of memory, end a process again at the same step.
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 # --- The processes of a run -------------------------------------------------------------------------------------
-
-
-def hosts(config: Mapping[str, Any]) -> int:
-    """Return the number of hosts of the run, over all its slices."""
-    part = config.get("slice") or {}
-    per_slice = (config.get("accelerator") or {}).get("hosts") or part.get("hosts") or 1
-    return int(per_slice) * int(part.get("count") or 1)
-
-
-def command_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the user's own command, or [] if the run trains."""
-    return [str(word) for word in (config.get("run") or {}).get("command") or []]
-
-
-def trainer_argv(config_file: Path) -> list[str]:
-    # -P: do not import a folder named trainer in the working directory.
-    return [sys.executable, "-P", "-m", "trainer", "--config", str(config_file)]
 
 
 class Supervisor:
@@ -153,8 +141,15 @@ class Supervisor:
 
     def _run(self) -> None:
         failures = late = 0
+        crash: tuple[str, int] | None = None
         while True:
+            kills = oom_kills()
             code, what = self._once()
+            if code == -signal.SIGKILL and not self.command and oom_kills() > kills:
+                what = (
+                    f"{what.removesuffix('.')} because the machine, or the container, is out of memory; "
+                    "lower train.per_device_batch_size or train.max_target_length."
+                )
             if code == TRY_AGAIN and not self.command and not self.cancels and late < _LATE_STARTS:
                 late += 1
                 self._log(f"{self.exit_message} The trainer starts again; this does not count as a restart.")
@@ -169,6 +164,10 @@ class Supervisor:
             reason = self.exit_message or events.error or what
             # A restart does not fix an invalid config (exit code 2 of the trainer) or a missing program.
             final = code in (126, 127) or (code == 2 and not self.command)
+            this = (what, count_lines(self.folder / METRICS_FILE))
+            if not self.command and this == crash:
+                final, reason = True, f"{reason} It is the second failure of this kind after the same step."
+            crash = this if -code in _CRASHES or oom_kills() > kills else None
             if final or restarts >= self.max_restarts:
                 return self._end("failed", code, reason)
             turn = f"Restart {restarts + 1} of {self.max_restarts}."
@@ -233,7 +232,7 @@ class Supervisor:
             argv = self.command
             env |= {"SLIPWAY_HOST_INDEX": str(index), "SLIPWAY_HOSTS": str(total)}
         else:
-            argv = trainer_argv(self.folder / CONFIG)
+            argv = trainer_argv(self.folder / CONFIG, ray=uses_ray(self.config))
             env |= trainer_env(env)
             env["SLIPWAY_RESTARTS_LEFT"] = str(max(0, self.max_restarts - self.record.restarts))
             env["SLIPWAY_GRACE_SECONDS"] = str(self.grace)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,16 +11,12 @@ from launcher.backends.base import State
 from launcher.backends.local.record import timestamp
 from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster.jobs import Job, RayJobs
-from launcher.errors import LauncherError
-from launcher.k8s.label_keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
+from launcher.k8s.label_keys import ATTEMPT, RUN, RUN_CONFIG
 from launcher.k8s.objects import counted
 
 if TYPE_CHECKING:
-    from launcher.config.plan import LaunchPlan
+    pass
 
-ENTRYPOINT = f"python -m trainer --job-config {RUN_CONFIG}"
-# Ray passes a job's metadata to its driver in one environment variable, which Linux limits to 128 KiB.
-_METADATA_LIMIT = 120_000
 _STARTING = "starting the driver, then loading and compiling the model"
 
 
@@ -66,28 +59,6 @@ def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
         if before is None or found.attempt > before.attempt:
             newest[found.name] = found
     return newest
-
-
-def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
-    """Return the job's metadata. Raises LauncherError if the run config is too large for it."""
-    text = json.dumps(plan.config, ensure_ascii=False, separators=(",", ":"))
-    labels = {
-        RUN: plan.name,
-        ATTEMPT: str(attempt),
-        TEAM: str((plan.config.get("team") or {}).get("name") or ""),
-        DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16],
-        SUBMISSION: uuid.uuid4().hex,
-        RUN_CONFIG: text,
-    }
-    if plan.member is not None:
-        labels[SWEEP] = plan.member.sweep
-        labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
-    if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
-        raise LauncherError(
-            "train, data: the run config is too large: a Ray job accepts at most 128 KiB with quotes escaped; name "
-            "files by folders and globs."
-        )
-    return labels
 
 
 def classify(job: Job, known: Progress) -> tuple[State, str]:

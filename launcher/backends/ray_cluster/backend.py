@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from launcher.backends import log_excerpt, progress, resubmit
-from launcher.backends.base import Preview, RunStatus, State, Submission
+from launcher.backends import log_excerpt, progress
+from launcher.backends.base import RunStatus, State
 from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes.run_object import folder_of, read_values
 from launcher.backends.log_excerpt import WHOLE, Excerpt
@@ -22,30 +22,26 @@ from launcher.backends.progress import Progress
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.ray_cluster import logs as job_logs
 from launcher.backends.ray_cluster.attempts import (
-    ENTRYPOINT,
     Attempt,
     classify,
-    metadata_of,
     newest_attempts,
     time_of,
 )
 from launcher.backends.ray_cluster.clusters import RayClusterStatus
 from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
 from launcher.backends.ray_cluster.tokens import TokenNotSent
-from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, ClusterError, Forbidden, Unreachable
-from launcher.k8s.label_keys import RUN, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
+from launcher.k8s.label_keys import RUN, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod, pods
 from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:
-    from launcher.config.plan import LaunchPlan
+    pass
 
-_RACES = 20
 _TAIL_LINES = 1000
 _LISTED_TAILS = 20
 _STOP_SECONDS = 60.0
@@ -73,89 +69,6 @@ class RayClusterBackend:
     @property
     def cli_args(self) -> str:
         return self.cluster.cli_args
-
-    # --- submit ---
-
-    def prepare(self, plans: Sequence[LaunchPlan]) -> None:
-        """Do nothing: jobs share only their cluster."""
-
-    def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
-        try:
-            target, _, note = self._target(plan)
-            ray_clusters.check_fit(target, plan.config)
-        except LauncherError as error:
-            return [Problem("live.cluster", ERROR, " ".join([error.message, error.hint]), None, None, "run.cluster")]
-        return [Problem("live.cluster", WARNING, note.strip(), None, None, "run.cluster")] if note else []
-
-    def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
-        target, jobs, note = self._target(plan)
-        metadata_of(plan, 1)
-        found = self._find(plan.name, first=jobs)
-        if found is None:
-            ray_clusters.check_fit(target, plan.config)
-            return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.description}.{note}')
-        verdict = self._decide(found, plan, accept_changes)
-        if verdict is not None:
-            return Preview(plan.config, f"{verdict} Nothing would be started.")
-        ray_clusters.check_fit(target, plan.config)
-        return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + note)
-
-    def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
-        target, jobs, note = self._target(plan)
-        for _ in range(_RACES):
-            found = self._find(plan.name, first=jobs)
-            attempt, text = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
-            if found is not None:
-                verdict = self._decide(found, plan, accept_changes)
-                if verdict is not None:
-                    return Submission(self._status(found), verdict, created=False)
-                attempt = found.attempt + 1
-                text = resubmit.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
-            ray_clusters.check_fit(target, plan.config)
-            made = self._create(jobs, plan, attempt, found)
-            if made is not None:
-                return Submission(self._status(made), text + note, created=True)
-        raise LauncherError(
-            f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
-            "Use another name (--name), or try again later.",
-        )
-
-    def _target(self, plan: LaunchPlan) -> tuple[Object, RayJobs, str]:
-        """Return the plan's cluster, its Jobs API, and a note: a sentence after a space, or "".
-
-        Raises LauncherError if the cluster is not ready to accept a job.
-        """
-        target = ray_clusters.named(self.cluster, str(plan.config["run"]["cluster"]))
-        ray_clusters.check_ready(target, self.cli_args)
-        jobs = self._jobs(target, named=True)
-        runs, wanted = jobs.version(), str(plan.config["image"]["rayVersion"])
-        if runs == wanted:
-            return target, jobs, ""
-        return target, jobs, f" Note: the cluster has Ray {runs}, but image.rayVersion is {wanted}."
-
-    def _create(self, jobs: RayJobs, plan: LaunchPlan, attempt: int, before: Attempt | None) -> Attempt | None:
-        """Start the attempt after `before`. Return None if another client has already started it."""
-        submission, metadata = f"{plan.name}-{attempt}", metadata_of(plan, attempt)
-        if before is not None:  # a run of a sweep stays in it, even if submitted alone
-            kept = {key: before.metadata[key] for key in (SWEEP, SWEEP_VALUES) if key in before.metadata}
-            metadata = {**kept, **metadata}
-        try:
-            if not jobs.submit(submission, ENTRYPOINT, metadata):
-                return None
-        except Unreachable:
-            # The submit may have succeeded with only the response lost. An id is unique, so a lookup is sufficient.
-            job = jobs.get(submission)
-            if job is None or (job.get("metadata") or {}).get(SUBMISSION) != metadata[SUBMISSION]:
-                raise
-        job = jobs.get(submission)
-        return None if job is None else Attempt(jobs, job)
-
-    def _decide(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
-        resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.cli_args)
-        state, where = self._status(found).state, self.cli_args
-        return resubmit.decide(
-            plan.name, state, found.config(), plan.config, accept_changes=accept_changes, where=where
-        )
 
     # --- reading ---
 

@@ -14,8 +14,6 @@ from launcher.config.accelerators import (
     NVIDIA_RESOURCE,
     TPU_LABEL,
     TPU_RESOURCE,
-    label_key,
-    resource,
 )
 from launcher.errors import LauncherError
 from launcher.formatting import table
@@ -25,7 +23,7 @@ from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
 
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-_KINDS = {TPU_RESOURCE: "tpu", NVIDIA_RESOURCE: "gpu", AMD_RESOURCE: "gpu"}
+KINDS = {TPU_RESOURCE: "tpu", NVIDIA_RESOURCE: "gpu", AMD_RESOURCE: "gpu"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,10 @@ class Group:
 
     def as_text(self) -> str:
         if self.kind == "cpu":
-            return f"{_count(self.slices * self.hosts, 'host')} without chips"
+            return f"{counted(self.slices * self.hosts, 'host')} without chips"
         shape = " ".join(filter(None, (self.label or self.kind, self.topology)))
-        per_slice = f"{_count(self.hosts, 'host')} with {self.chips} chips"
-        return f"{_count(self.slices, 'slice')} of {shape} ({per_slice})"
+        per_slice = f"{counted(self.hosts, 'host')} with {self.chips} chips"
+        return f"{counted(self.slices, 'slice')} of {shape} ({per_slice})"
 
 
 @dataclass(frozen=True)
@@ -130,34 +128,11 @@ def named(cluster: Cluster, name: str) -> Object:
     )
 
 
-def check_ready(ray_cluster: Object, where: str = "") -> None:
-    """Raise LauncherError if the cluster's head cannot accept a job. `where` is Cluster.cli_args."""
-    state, reason = _state(ray_cluster)
-    if state != "ready":
-        name = objects.name(ray_cluster)
-        why = f": {reason}" if reason else ""
-        raise LauncherError(
-            f"The Ray cluster {name} is {state}, so it does not accept runs yet{why}.",
-            f"To show its pods: launcher status {name}{where}",
-        )
-
-
-# --- what fits --------------------------------------------------------------------------------------------------
-
-
-def check_fit(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    """Raise LauncherError if a run with that config can never run there: slices, storage, variables of Secrets."""
-    _check_slices(ray_cluster, config)
-    if not (config.get("run") or {}).get("command"):
-        _check_storage(ray_cluster, config)
-    _check_environment(ray_cluster, config)
-
-
 def groups_of(ray_cluster: Object) -> list[Group]:
-    return _groups(ray_cluster, _KINDS, GPU_LABEL)
+    return groups_in(ray_cluster, KINDS, GPU_LABEL)
 
 
-def _groups(ray_cluster: Object, kinds: Mapping[str, str], gpu_label: str) -> list[Group]:
+def groups_in(ray_cluster: Object, kinds: Mapping[str, str], gpu_label: str) -> list[Group]:
     return [_group(spec, kinds, gpu_label) for spec in ray_cluster["spec"].get("workerGroupSpecs") or []]
 
 
@@ -187,107 +162,13 @@ def _elastic(spec: Object) -> int:
     return most if most < 2**31 - 1 else 0
 
 
-def _check_slices(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    row, count = config["accelerator"], int((config.get("slice") or {}).get("count") or 1)
-    kinds = {**_KINDS, resource(row): "gpu"} if row["kind"] == "gpu" else _KINDS
-    groups = _groups(ray_cluster, kinds, label_key(row) if row["kind"] == "gpu" else GPU_LABEL)
-    hosts = int(row["hosts"])
-    if row["kind"] == "tpu":
-        having = [each for each in groups if _is_slice(each, row)]
-        there, wanted = sum(each.slices for each in having), count
-        asked = f"{_count(count, 'slice')} of {row['label']} {row['topology']}"
-        asked += f" ({_count(hosts, 'host')} with {row['chipsPerHost']} chips)"
-    else:
-        having = [each for each in groups if _is_host(each, row)]
-        there, wanted = sum(each.slices * each.hosts for each in having), hosts * count
-        asked = _count(wanted, "host")
-        asked += f" with {row['chipsPerHost']} GPUs of {row['label']}" if row["kind"] == "gpu" else ""
-    if there >= wanted:
-        return
-    name = objects.name(ray_cluster)
-    has = "; ".join(f"{each.as_text()}, group {each.name}" for each in groups) or "no workers"
-    if having and row["kind"] == "tpu":
-        fix = f"Set slice.count to {there}, or give the cluster more slices (slice.count in its own values)."
-    elif having:
-        fix = (
-            f"Set slice.hosts to {there // count or 1}, or give the cluster more hosts (slice.hosts in its own values)."
-        )
-    else:
-        fix = "Set slice.accelerator and slice.topology to its own, or run.cluster to another one (launcher list)."
-    raise LauncherError(f"The run requires {asked}, but the Ray cluster {name} has {has}.", fix)
-
-
-def _is_slice(group: Group, row: Mapping[str, Any]) -> bool:
-    return (
-        group.kind == "tpu"
-        and group.label in ("", row["label"])
-        and group.topology in ("", row["topology"])
-        and group.hosts == int(row["hosts"])
-        and group.chips == int(row["chipsPerHost"])
-    )
-
-
-def _is_host(group: Group, row: Mapping[str, Any]) -> bool:
-    if row["kind"] == "cpu":
-        return group.kind == "cpu"
-    return group.kind == "gpu" and group.label in ("", row["label"]) and group.chips >= int(row["chipsPerHost"])
-
-
-def _check_storage(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    path = str(config["storage"]["mountPath"]).rstrip("/")
-    for what, spec in _pod_specs(ray_cluster):
-        mounts = [
-            str(mount["mountPath"]).rstrip("/")
-            for each in spec["containers"]
-            for mount in each.get("volumeMounts") or []
-        ]
-        if not any(f"{path}/".startswith(f"{mount}/") for mount in mounts):
-            raise LauncherError(
-                f"storage.mountPath is {path}, but {what} of the Ray cluster {objects.name(ray_cluster)} mounts "
-                f"nothing there, so the files of the run would be lost with the pod.",
-                f"Its mounts: {', '.join(mounts) or 'none'}. Set storage to the values of the installed Ray cluster.",
-            )
-
-
-def _check_environment(ray_cluster: Object, config: Mapping[str, Any]) -> None:
-    """Raise LauncherError if the existing pods lack the run's variables from Secrets."""
-    worker = config.get("worker") or {}
-    for what, spec in _pod_specs(ray_cluster)[1:]:
-        variables = {str(entry["name"]) for each in spec["containers"] for entry in each.get("env") or []}
-        sources = {
-            str(source["name"])
-            for each in spec["containers"]
-            for entry in each.get("envFrom") or []
-            for source in entry.values()
-            if isinstance(source, dict) and "name" in source
-        }
-        missing = [f"worker.secretEnv.{name}" for name in worker.get("secretEnv") or {} if name not in variables]
-        missing += [f"worker.envFrom.{name}" for name in worker.get("envFrom") or {} if name not in sources]
-        if missing:
-            raise LauncherError(
-                f"{missing[0]}: {what} of the Ray cluster {objects.name(ray_cluster)} was created without it, and a "
-                "run cannot add a Secret to existing pods.",
-                "Set it in the cluster's own values (launcher install ray-cluster), or remove it from the run's.",
-            )
-
-
-def _pod_specs(ray_cluster: Object) -> list[tuple[str, Object]]:
-    """Return the pod specs of the head and of each worker group, the head's first."""
-    spec = ray_cluster["spec"]
-    groups = spec.get("workerGroupSpecs") or []
-    return [
-        ("the head", spec["headGroupSpec"]["template"]["spec"]),
-        *((f"the group {each.get('groupName')}", each["template"]["spec"]) for each in groups),
-    ]
-
-
 # --- showing ----------------------------------------------------------------------------------------------------
 
 
 def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | None = None) -> RayClusterStatus:
     """Return the cluster's status with its pods. `runs` are the names of its active runs, if known."""
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
-    state, reason = _state(ray_cluster)
+    state, reason = state_of(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
     hosts = sorted(map(host, map(Pod, pods)), key=lambda each: (each.group != "head", each.group, each.pod))
     workers = [each for each in hosts if each.group != "head"]
@@ -349,12 +230,12 @@ def host(pod: Pod) -> Host:
         group="head" if head else pod.label(label_keys.RAY_GROUP),
         node=pod.node,
         ready=ready,
-        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in _KINDS),
+        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in KINDS),
         reason="" if ready else waiting or pod.scheduled.reason or pod.phase,
     )
 
 
-def _state(ray_cluster: Object) -> tuple[str, str]:
+def state_of(ray_cluster: Object) -> tuple[str, str]:
     """Return the state and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
     if ray_cluster["spec"].get("suspend") or objects.is_true(ray_cluster, "RayClusterSuspended"):
@@ -380,5 +261,5 @@ def _limit(container: Object, name: str) -> int:
     return int(Decimal(objects.quantity(amount)))
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -19,8 +19,6 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun, classify
 from launcher.backends.ray_cluster.clusters import Group, Host, groups_of, host
 from launcher.config.kinds import RunKind
-from launcher.config.values.reader import read_text
-from launcher.errors import LauncherError
 from launcher.formatting import table
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, KindNotServed
@@ -143,7 +141,8 @@ class ServedModel:
 
     @property
     def answers(self) -> bool:
-        return objects.is_true(self.raw, "Ready")
+        """Whether replicas answer. KubeRay does not update the condition Ready of a service that Kueue suspends."""
+        return objects.is_true(self.raw, "Ready") and not self.object.suspended
 
     @property
     def updating(self) -> bool:
@@ -178,10 +177,14 @@ class ServedModel:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """Ray Serve's config, which its team can change; {} if it cannot be read."""
+        import yaml
+
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            return read_text(str(self.raw["spec"].get("serveConfigV2") or "").encode(), "serveConfigV2").tree
-        except LauncherError:
+            config = yaml.load(str(self.raw["spec"].get("serveConfigV2") or ""), Loader=loader)  # noqa: S506 - both are safe
+        except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that does not exist
             return {}
+        return config if isinstance(config, dict) else {}
 
     @property
     def application(self) -> Mapping[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -18,6 +18,7 @@ from launcher.config.values.assignment import Axis
 from launcher.config.values.tree import SWEEP, Origin, Values, set_value, with_defaults
 from launcher.errors import LauncherError
 
+type Sweeps = Sequence[str] | Mapping[str, Iterable[Any]]
 LIMIT = 1000
 """The maximum number of runs in a sweep. Each run is checked, rendered and created."""
 
@@ -38,7 +39,7 @@ class SweepPlan:
 
     name: str
     keys: tuple[str, ...]
-    plans: tuple[LaunchPlan, ...]
+    plans: tuple[LaunchPlan, ...] = field(repr=False)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -46,14 +47,19 @@ class SweepPlan:
         return self.plans[0].kind
 
 
-def plan_sweep(user: Values, defaults: Values, sweeps: Sequence[str], *, name: str | None = None) -> SweepPlan:
+def plan_sweep(user: Values, defaults: Values, sweeps: Sweeps, *, name: str | None = None) -> SweepPlan:
     """Return the plans for every combination of the values of `sweeps` ("train.learning_rate=1e-4,3e-4").
 
-    The last one changes fastest. The combinations override the user's values and the chart's `defaults`. `name` is
-    the value of `--name`. Raises CheckFailed with the problems of all combinations, without duplicates, and
-    LauncherError if sweeps cannot be combined.
+    It can also be a mapping of keys to lists of values: {"train.learning_rate": [1e-4, 3e-4]}. The last one changes
+    fastest. The combinations override the user's values and the chart's `defaults`. `name` is the value of `--name`.
+    Raises CheckFailed with the problems of all combinations, without duplicates, and LauncherError if sweeps cannot be
+    combined.
     """
-    axes = [assignment.read_sweep(text, Origin(SWEEP, number)) for number, text in enumerate(sweeps, start=1)]
+    if isinstance(sweeps, Mapping):
+        keys = enumerate(sweeps.items(), start=1)
+        axes = [assignment.axis(key, values, Origin(SWEEP, number)) for number, (key, values) in keys]
+    else:
+        axes = [assignment.read_sweep(text, Origin(SWEEP, number)) for number, text in enumerate(sweeps, start=1)]
     _check_axes(axes)
     if name is not None:
         user = set_value(user, ("run", "name"), name, Origin("--name", 1))

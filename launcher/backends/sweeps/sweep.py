@@ -7,6 +7,7 @@ completes it.
 from __future__ import annotations
 
 import contextlib
+import html
 import math
 import re
 import time
@@ -16,13 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from launcher.backends.base import Backend, Preview, RunStatus, State, Submission
+from launcher.backends.base import Backend, RunStatus, State
 from launcher.errors import LauncherError
 from launcher.k8s.errors import Unreachable
 
 if TYPE_CHECKING:
-    from launcher.backends.sweeps.plan import SweepPlan
-    from launcher.config.plan import LaunchPlan
+    pass
 
 # The number of runs of a large sweep that a sentence names.
 _NAMED = 5
@@ -30,7 +30,7 @@ _SLOWEST_POLL = 5.0
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A snapshot of a sweep: its runs, in order."""
 
@@ -74,91 +74,29 @@ class Sweep:
         evaluated = any(run.eval_loss is not None for run in self.runs)
         return "eval_loss" if evaluated else "loss"
 
+    def __repr__(self) -> str:
+        best = f", best={self.best.name!r}" if self.best is not None else ""
+        return f"Sweep(name={self.name!r}, {', '.join(f'{state}={n}' for state, n in self.counts.items())}{best})"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows: the runs, the best one first."""
+        titles = ["run", *self.keys, "state", "step", "loss", "held-out loss"]
+        rows = [
+            [run.name, *map(run.sweep_values.get, self.keys), run.state.value, run.step, run.loss, run.eval_loss]
+            for run in self.ranked
+        ]
+        cells = [[html.escape("" if cell is None else str(cell)) for cell in row] for row in rows]
+        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+        return f"<table><tr><th>{'</th><th>'.join(map(html.escape, titles))}</th></tr>{body}</table>"
+
     def as_json(self) -> list[dict[str, Any]]:
         return [run.as_json() for run in self.runs]
-
-
-@dataclass(frozen=True)
-class SweepSubmission:
-    """The result of submitting a sweep: a Submission for each run, in order.
-
-    `message` is one sentence that describes what was done, followed by warnings, one per line.
-    """
-
-    name: str
-    submissions: tuple[Submission, ...]
-    message: str
-
-    @property
-    def sweep(self) -> Sweep:
-        return Sweep(self.name, tuple(submission.status for submission in self.submissions))
 
 
 def of(name: str, statuses: Sequence[RunStatus]) -> Sweep | None:
     """Return the sweep called `name`, or None if none of the runs belongs to it."""
     runs = [status for status in statuses if status.sweep == name]
     return Sweep(name, tuple(sorted(runs, key=lambda run: _number(run.name)))) if runs else None
-
-
-# --- submitting -------------------------------------------------------------------------------------------------
-
-
-def preview(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> list[Preview]:
-    """Return the effect of submitting on each run, without creating anything.
-
-    Raises LauncherError with everything that would be refused. On a cluster, runs are created in a dry run, one
-    for all that differ only in their name and training, so refusals (a policy) are known before the first is created.
-    """
-    if backend.status(plan.name) is not None:
-        raise LauncherError(
-            f'The run "{plan.name}" already exists; a sweep needs its own name.', "Use another name (--name)."
-        )
-    backend.prepare(plan.plans)
-    return _all(backend, plan.plans, lambda each: backend.preview(each, accept_changes=accept_changes), _same_refusals)
-
-
-def submit(plan: SweepPlan, backend: Backend, *, accept_changes: bool) -> SweepSubmission:
-    """Create the missing runs, resume the failed runs, and find the others.
-
-    Creates nothing if the preview of one run is refused. Raises LauncherError if the cluster refuses a run only on
-    creation (a namespace's quota is used up): the runs created so far stay, and submitting again creates the rest.
-    """
-    preview(plan, backend, accept_changes=accept_changes)
-    made: list[Submission] = []
-
-    def one(each: LaunchPlan) -> Submission:
-        submission = backend.submit(each, accept_changes=accept_changes)
-        made.append(submission)
-        return submission
-
-    def stopped(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
-        error = _same_refusals(failures)
-        there = f"{len(made)} of the {len(plan.plans)} runs of the sweep were created"
-        return LauncherError(f"{error.message}\n{there}; submit it again to create the others.", error.hint)
-
-    submissions = _all(backend, plan.plans, one, stopped)
-    # Warnings, one per line, may follow a submission's sentence. Most differ only in the run's name.
-    warnings = [(each.status.name, line) for each in submissions for line in each.message.splitlines()[1:]]
-    text = "\n".join([_sentence(plan, submissions, backend.description), *_merged(warnings)])
-    return SweepSubmission(plan.name, tuple(submissions), text)
-
-
-def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) -> str:
-    """Return one sentence that describes what was done."""
-    new = sum(each.created and each.status.attempt == 1 for each in submissions)
-    resumed = sum(each.created and each.status.attempt > 1 for each in submissions)
-    place = "" if where else " on this machine"
-    if new == len(submissions):
-        return f'The sweep "{plan.name}" was submitted: {_count(new)}{place}.'
-    parts = [f"{new} submitted"] if new else []
-    parts += [f"{resumed} resumed"] if resumed else []
-    found = Counter(each.status.state for each in submissions if not each.created)
-    parts += [f"{found[state]} already {state}" for state in State if found[state]]
-    return f'The sweep "{plan.name}", {_count(len(submissions))}{place}: {", ".join(parts)}.'
-
-
-def _count(runs: int) -> str:
-    return f"{runs} runs" if runs != 1 else "1 run"
 
 
 # --- reading, ending --------------------------------------------------------------------------------------------
@@ -226,7 +164,7 @@ def cancel_runs(
         each(ended[run.name])
 
     for batch in (waiting, [run for run in going if run not in waiting]):
-        _all(backend, batch, one, _same_refusals)
+        in_parallel(backend, batch, one, same_refusals)
     return [ended.get(run.name, run) for run in runs]
 
 
@@ -238,7 +176,7 @@ def delete(sweep: Sweep, backend: Backend) -> None:
 
 def delete_runs(runs: Sequence[RunStatus], backend: Backend) -> None:
     """Remove runs that have ended. Raises one LauncherError about all runs that could not be removed."""
-    _all(backend, runs, lambda run: backend.delete(run.name), _same_refusals)
+    in_parallel(backend, runs, lambda run: backend.delete(run.name), same_refusals)
 
 
 def check_ended(sweep: Sweep, backend: Backend) -> None:
@@ -297,7 +235,7 @@ class _Watcher:
 # --- many at once -----------------------------------------------------------------------------------------------
 
 
-def _all[T, R](
+def in_parallel[T, R](
     backend: Backend,
     items: Sequence[T],
     do: Callable[[T], R],
@@ -323,26 +261,26 @@ def _all[T, R](
     return results
 
 
-def _same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
+def same_refusals(failures: Sequence[tuple[str, LauncherError]]) -> LauncherError:
     """Return one error for several runs. Messages that differ only in the run's name appear once."""
     about = [(name, error.message if name in error.message else f"{name}: {error.message}") for name, error in failures]
-    lines = _merged(about)
+    lines = merged(about)
     hints = dict.fromkeys(error.hint for _, error in failures if error.hint)
     first = failures[0][1]
     combined = LauncherError("\n".join(lines), next(iter(hints), ""))
     return first if len(failures) == 1 and failures[0][0] in first.message else combined
 
 
-def _merged(lines: Sequence[tuple[str, str]]) -> list[str]:
+def merged(lines: Sequence[tuple[str, str]]) -> list[str]:
     """Return the lines of runs, each with its run's name. Lines that differ only in the run's name appear once."""
     by_text: dict[str, list[tuple[str, str]]] = {}
     for name, line in lines:
         by_text.setdefault(line.replace(name, "*"), []).append((name, line))
-    merged = []
+    found = []
     for text, ((_, line), *others) in by_text.items():
         also = f" (also {_named([name for name, _ in others])})" if others and "*" in text else ""
-        merged.append(line + also)
-    return merged
+        found.append(line + also)
+    return found
 
 
 def _named(names: Sequence[str]) -> str:

@@ -4,15 +4,9 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import (
-    chart_arguments,
-    format_option,
-    name_option,
-    refuse_name,
-    target_options,
-    values_options,
-)
+from launcher.cli.options import format_option, target_options
 from launcher.cli.values_command import ValuesCommand
+from launcher.cli.values_options import chart_arguments, name_option, refuse_name, values_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 
@@ -21,7 +15,11 @@ from launcher.k8s.target import Target
 @chart_arguments
 @values_options
 @name_option
-@click.option("--live", is_flag=True, help="Also check whether the run can start in the cluster.")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Also check whether this user can create the run in the cluster, and whether it can start.",
+)
 @target_options
 @format_option
 def command(
@@ -36,9 +34,9 @@ def command(
 ) -> int:
     """Check the values against all rules that need no chips.
 
-    For a run on this machine, also check its text and its tokenizer, as a submit does. With a chart,
-    check the values of a release; this requires Helm. Works offline, except for --live. The exit code is 1 if a rule is
-    violated, and 0 if there are only warnings.
+    For a run on this machine, also check its text and its tokenizer, and let MaxText trace the train step, which takes
+    5 seconds or more. With a chart, check the values of a release; this requires Helm. Works offline, except for
+    --live. The exit code is 1 if a rule is violated, and 0 if there are only warnings.
     """
 
     if chart is not None:

@@ -9,16 +9,18 @@ from launcher.backends import selection
 from launcher.backends.base import BEING_CANCELLED, Backend, RunStatus
 from launcher.backends.selection import RunFilter, Selected
 from launcher.cli import colour, follow, options, output, run_table, sweep_verbs
+from launcher.cli.selection_options import run_selection
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
 
 
 @click.command()
-@options.run_selection
+@run_selection
 @click.option("--dry-run", is_flag=True, help="Print the runs that would be deleted, without deleting them.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.run_target_options
-def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, target: Target) -> int:
+@options.format_option
+def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, target: Target, form: str) -> int:
     """Delete runs that have ended, or all runs of a sweep.
 
     A NAME is a run, a sweep, or a pattern of runs, such as "demo-*". Without a NAME, --state or --older-than select
@@ -33,16 +35,16 @@ def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, t
     if len(names) > 1 or only or dry_run or selection.is_pattern(names[0]):
         with api.only_runs(target, ends=True):
             selected = api.select(names, target, only=only, warn=lambda line: output.narrate(f"Warning: {line}"))
-        return _delete_selected(selected, set(names), target, dry_run=dry_run, yes=yes)
+        return _delete_selected(selected, set(names), target, dry_run=dry_run, yes=yes, form=form)
     with api.only_runs(target, ends=True):
         backend, status = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
-        return sweep_verbs.delete(status, backend, confirm=not yes)
-    return _delete_one(backend, status, target, yes=yes)
+        return sweep_verbs.delete(status, backend, confirm=not yes, form=form)
+    return _delete_one(backend, status, target, yes=yes, form=form)
 
 
-def _delete_one(backend: Backend, status: RunStatus, target: Target, *, yes: bool) -> int:
+def _delete_one(backend: Backend, status: RunStatus, target: Target, *, yes: bool, form: str) -> int:
     name = status.name
     if not _can_be_deleted(status):
         raise _active(status, target)
@@ -55,10 +57,13 @@ def _delete_one(backend: Backend, status: RunStatus, target: Target, *, yes: boo
         output.narrate(f'Deleting the run "{name}" ({backend.description})…')
     backend.delete(name)
     output.narrate(f'The run "{name}" is deleted.')
+    output.emit(status.as_json(), form, "")
     return 0
 
 
-def _delete_selected(selected: Selected, names: set[str], target: Target, *, dry_run: bool, yes: bool) -> int:
+def _delete_selected(
+    selected: Selected, names: set[str], target: Target, *, dry_run: bool, yes: bool, form: str
+) -> int:
     """Delete the selected runs that have ended. Raises LauncherError, and deletes nothing, if a named run is active."""
     for _, status in selected:
         if {status.name, status.sweep} & names and not _can_be_deleted(status):
@@ -69,10 +74,11 @@ def _delete_selected(selected: Selected, names: set[str], target: Target, *, dry
         output.narrate(f"Left out, because they have not ended: {', '.join(left)}.")
     if not runs:
         output.narrate("There are no such runs to delete.")
+        output.emit([], form, "")
         return 0
     if dry_run:
         output.narrate(f"Would delete {_count(runs)}{_places(ended)}:")
-        output.emit([], "text", run_table.table(runs), paint=colour.tables)
+        output.emit([run.as_json() for run in runs], form, run_table.table(runs), paint=colour.tables)
         return 0
     if not yes:
         options.need_terminal()
@@ -81,6 +87,7 @@ def _delete_selected(selected: Selected, names: set[str], target: Target, *, dry
             return 1
     selection.delete(ended)
     output.narrate(f"Deleted {_count(runs)}.")
+    output.emit([run.as_json() for run in runs], form, "")
     return 0
 
 

@@ -4,7 +4,8 @@ import click
 
 from launcher import api
 from launcher.cli import colour, output
-from launcher.cli.options import files_option, format_option, target_options
+from launcher.cli.options import format_option, target_options
+from launcher.cli.values_options import files_option
 from launcher.diagnose import doctor
 from launcher.k8s.target import Target
 

@@ -13,10 +13,17 @@ from launcher.k8s.target import Target
 @run_target_options
 @format_option
 def command(name: str, target: Target, form: str) -> None:
-    """Explain why a run waits or failed, or why a served model does not answer, and how to fix it."""
+    """Explain why a run waits or failed, or why a served model does not answer, and how to fix it.
+
+    For a sweep, each of its runs is explained; with -o json or yaml, the result is a list.
+    """
 
     try:
         explanation = api.run_or_model(name, lambda: api.explain(name, target=target), target=target)
     except api.IsServedModel:
         explanation = api.explain_model(name, target=target)
+    except api.IsSweep as error:
+        found = [api.explain(run.name, target=target) for run in error.sweep.runs]
+        output.emit([each.as_json() for each in found], form, "\n\n".join(each.as_text() for each in found))
+        return
     output.emit(explanation.as_json(), form, explanation.as_text())

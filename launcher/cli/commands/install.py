@@ -4,8 +4,9 @@ import click
 
 from launcher import api
 from launcher.cli import completion, release_verbs
-from launcher.cli.options import Seconds, format_option, target_options, values_options
+from launcher.cli.options import Seconds, format_option, target_options
 from launcher.cli.values_command import ValuesCommand
+from launcher.cli.values_options import values_options
 from launcher.k8s.target import Target
 from launcher.paths import CHARTS
 

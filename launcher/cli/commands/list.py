@@ -2,26 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends import selection
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
 from launcher.backends.serving import models as served_models
 from launcher.cli import colour, output, run_table
-from launcher.cli.options import format_option, run_selection, run_target_options
+from launcher.cli.options import format_option, run_target_options
+from launcher.cli.selection_options import run_selection
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
+from launcher.plugins import ExpectedStart
 
-if TYPE_CHECKING:
-    from launcher.simulation.live import Expectation, Moment
-
-_MOST_SECONDS = 5.0  # for the requests and the simulation of the column STARTS
+_MOST_SECONDS = 5.0  # for the requests and the calculation of the column STARTS
 _NONE = "No runs found. To start a run: launcher submit -f FILE"
 
 
@@ -99,19 +96,18 @@ def command(
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
     runs = found
-    starts: Sequence[Moment | None] = [None] * len(runs) if everywhere else _starts(runs, target)
+    starts: Sequence[ExpectedStart | None] = [None] * len(runs) if everywhere else _starts(runs, target)
     text = run_table.table(runs, ["" if start is None else start.likely for start in starts]) if runs else ""
     if form == "text" and not (sweep or names or only):
         text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
-    now = datetime.now(UTC)
     data = [
-        run.as_json() | ({} if start is None else {"starts": start.as_json(now)})
+        run.as_json() | ({} if start is None else {"starts": dict(start.data)})
         for run, start in zip(runs, starts, strict=True)
     ]
     output.emit(data, form, text, paint=colour.tables)
 
 
-def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
+def _starts(runs: Sequence[RunStatus], target: Target) -> list[ExpectedStart | None]:
     """Return when each of the runs starts, None for a run that does not wait in a queue, or if it is not known.
 
     Makes no request if none waits.
@@ -120,16 +116,13 @@ def _starts(runs: Sequence[RunStatus], target: Target) -> list[Moment | None]:
         run.in_cluster and not run.foreign and run.queue and run.state in (State.QUEUED, State.PREEMPTED)
         for run in runs
     ]
-    expected: dict[str, Expectation] = {}
+    expected: dict[str, ExpectedStart] = {}
     if any(waits):
         try:
-            expected = api.expected_starts(target=target, within=_MOST_SECONDS)
+            expected = plugins.expected_starts(target, within=_MOST_SECONDS)
         except LauncherError as error:
             output.narrate(f"{error.message} {error.hint}".strip())
-    return [
-        expected[run.name].starts if waiting and run.name in expected else None
-        for run, waiting in zip(runs, waits, strict=True)
-    ]
+    return [expected.get(run.name) if waiting else None for run, waiting in zip(runs, waits, strict=True)]
 
 
 def _print_clusters(target: Target, form: str) -> None:

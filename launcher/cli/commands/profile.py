@@ -23,8 +23,6 @@ def command(name: str, steps: int, target: Target, form: str) -> None:
     pods, which the values of charts/queues grant with teams.NAME.shell.
     """
 
-    what = "the next step" if steps == 1 else f"the next {steps} steps"
-    output.narrate(f'Recording {what} of the run "{name}". Press Ctrl-C to stop waiting.')
     profile = api.profile(name, steps=steps, target=target, say=output.narrate)
     output.emit(profile.as_json(), form, profile.folder)
     last = profile.first_step + profile.steps

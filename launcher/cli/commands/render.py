@@ -4,8 +4,9 @@ import click
 
 from launcher import api
 from launcher.cli import output
-from launcher.cli.options import chart_arguments, format_option, name_option, refuse_name, values_options
+from launcher.cli.options import format_option
 from launcher.cli.values_command import ValuesCommand
+from launcher.cli.values_options import chart_arguments, name_option, refuse_name, values_options
 
 
 @click.command(cls=ValuesCommand)

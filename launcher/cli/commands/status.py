@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.serving import models as served_models
-from launcher.cli import colour, follow, output, status_text, sweep_verbs
+from launcher.cli import colour, follow, follow_sweep, output, status_text
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.errors import UnreadableObject
@@ -55,15 +54,14 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
         output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]), paint=colour.status)
         return
     if not isinstance(found, RunStatus):
-        sweep_verbs.status(found, backend, target, watch=watch, form=form)
+        follow_sweep.show_status(found, backend, target, watch=watch, form=form)
         return
     if watch and not found.state.ended:
         found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)
     starts = None
     if found.in_cluster and found.queue and found.state in (State.QUEUED, State.PREEMPTED):
-        expected = api.expected_start(found.name, target=replace(target, namespace=found.namespace))
-        starts = expected.starts if expected is not None else None
+        starts = plugins.expected_starts(replace(target, namespace=found.namespace), name=found.name).get(found.name)
     data = found.as_json()
     if starts is not None:
-        data["starts"] = starts.as_json(datetime.now(UTC))
+        data["starts"] = dict(starts.data)
     output.emit(data, form, status_text.text(found, starts="" if starts is None else starts.text), paint=colour.status)

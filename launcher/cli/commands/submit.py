@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import click
 
-from launcher import api
-from launcher.cli import follow, output, status_text
-from launcher.cli.options import format_option, name_option, submit_target_options, values_options
+from launcher import api, plugins
+from launcher.cli import follow, output
+from launcher.cli.options import format_option, submit_target_options
 from launcher.cli.values_command import ValuesCommand
+from launcher.cli.values_options import name_option, values_options
 from launcher.k8s.target import Target
 
 
@@ -53,8 +54,8 @@ def command(
     If slice.any has alternatives that need an object of their own, submit selects the first whose quota is free. While
     it follows the run, it tries the next one if the run has waited too long for its machines.
 
-    --sweep starts a run for each value, named NAME-1, NAME-2, …; in status, wait, cancel and delete, NAME selects all
-    of them. On this machine, they run one after another.
+    --sweep starts a run for each value, named NAME-1, NAME-2, …. On this machine, they run one after another. In most
+    verbs, NAME selects all of them; export, generate and serve use the best one.
     """
 
     if sweeps:
@@ -81,9 +82,9 @@ def command(
             else backend.preview(plan, accept_changes=accept_changes)
         )
         output.narrate(preview.message)
-        expected = api.expected_start_of(preview.waiting, target=target) if preview.waiting else None
+        expected = plugins.expected_start_of(preview.waiting, target) if preview.waiting else None
         if expected is not None:
-            output.narrate(status_text.would_start(expected))
+            output.narrate(expected.sentence)
         output.emit(preview.config, "yaml" if form == "text" else form, "")
         return 0
     backend = backend or api.backend_for(plan, target)

@@ -4,19 +4,28 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import any_values_options, chart_argument, format_option
+from launcher.cli.options import format_option
 from launcher.cli.values_command import ValuesCommand
+from launcher.cli.values_options import any_values_options, chart_argument, name_option
 from launcher.config.values.tree import Values, dotted
+from launcher.errors import UsageError
 
 
 @click.command(cls=ValuesCommand)
 @chart_argument
 @any_values_options
+@name_option
 @click.option("--all", "defaults", is_flag=True, help="Add the chart's defaults for keys that are not set.")
 @click.option("--origins", is_flag=True, help="Print each key with the file and line that set it.")
 @format_option
 def command(
-    chart: str | None, files: tuple[str, ...], sets: tuple[str, ...], defaults: bool, origins: bool, form: str
+    chart: str | None,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str | None,
+    defaults: bool,
+    origins: bool,
+    form: str,
 ) -> None:
     """Print the values files and --set, merged and not validated.
 
@@ -24,7 +33,9 @@ def command(
     chart, --all adds its defaults instead of those of a run.
     """
 
-    merged = api.values(files, sets, defaults=defaults, chart=chart or "run")
+    if chart and name is not None:
+        raise UsageError("--name is the name of a run; leave it out for the values of a chart.")
+    merged = api.values(files, sets, name=name, defaults=defaults, chart=chart or "run")
     if origins:
         _print_origins(merged, form)
     else:

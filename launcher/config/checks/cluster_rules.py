@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule, table_of
@@ -15,6 +16,7 @@ from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 
 _CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and its limit is 256 KiB
+_TEMPLATES_LIMIT = 262_144  # bytes; policies.bounds.templateBytes of charts/queues
 _TEXT_LIMIT = 60_000  # bytes; the admission policy of charts/queues accepts a little more (policies.bounds)
 _MOST = {
     ("worker", "env"): 200,
@@ -85,6 +87,20 @@ def _size(case: CheckContext) -> Iterator[Problem]:
             "name files by folders and globs."
         )
         yield case.problem("size", ("data",), message)
+        return
+    # Each pod template has the config, as a text of YAML, and each but the head's has the environment and the command.
+    # The chart measures what it renders, which is a little more.
+    templates = 1 if case.kind is RunKind.JOB_SET else _groups(tree) + 1
+    own = json.dumps([tree["worker"]["env"], tree["run"]["command"]], ensure_ascii=False)
+    whole = templates * len(json.dumps(text, ensure_ascii=False).encode(errors="replace"))
+    whole += max(1, templates - 1) * len(own.encode(errors="replace"))
+    if whole > _TEMPLATES_LIMIT:
+        fewer = ", or use fewer groups of hosts" if templates > 2 else ""
+        message = (
+            f"worker.env, train, data: {templates} pod templates with them have more than {_TEMPLATES_LIMIT} bytes, "
+            f"the maximum of an object; put long texts into files in the storage{fewer}."
+        )
+        yield case.problem("size", ("data",), message)
 
 
 def _sizes(case: CheckContext) -> Iterator[Problem]:
@@ -111,9 +127,40 @@ def _sizes(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("size", (part, key), message)
 
 
+def _expansion(case: CheckContext) -> Iterator[Problem]:
+    """Warn about text that Kubernetes changes in a pod (env and command of a container), and a local run does not."""
+    if not case.kind.has_object:
+        return
+    worker = case.tree["worker"]
+    texts: list[tuple[tuple[str, ...], str]] = []
+    texts += [(("worker", "env", name), text) for name, text in worker["env"].items()]
+    if case.kind is RunKind.JOB_SET:  # a RayJob's command is an argument of KubeRay's submitter
+        texts += [(("run", "command"), text) for text in case.tree["run"]["command"]]
+    for path, text in texts:
+        for found in re.findall(r"\$\$|\$\([^)]*\)", text):
+            if found == "$$":
+                yield case.problem(
+                    "expansion", path, f'{dotted(path)}: in a pod, Kubernetes makes "$$" a single "$".', WARNING
+                )
+            elif found[2:-1] in worker["env"] or found[2:-1] in worker["secretEnv"]:
+                message = (
+                    f'{dotted(path)}: in a pod, Kubernetes replaces "{found}" by the value of the variable; to keep '
+                    f'the text, write "${found}".'
+                )
+                yield case.problem("expansion", path, message, WARNING)
+            else:
+                continue
+            break
+
+
+def _groups(tree: Mapping[str, Any]) -> int:
+    """Return the number of worker groups of a RayJob."""
+    part = tree["slice"]
+    return part["count"] if part["placement"] == "topology" and part["count"] > 1 else 1
+
+
 def _pod_sets(case: CheckContext) -> Iterator[Problem]:
-    part = case.tree["slice"]
-    groups = part["count"] if part["placement"] == "topology" and part["count"] > 1 else 1
+    groups = _groups(case.tree)
     if case.kind is RunKind.RAY_JOB and groups > _MAX_GROUPS:
         message = (
             f"slice.count: the Ray cluster has {min(groups, 99) + 1} pod sets, including its head, and Kueue accepts "
@@ -139,6 +186,7 @@ CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
     (("run.kind", "slice", "common"), _accelerators),
     (("run.kind", "storage", "image"), _placeholders),
+    (("run.kind", "run.command", "worker"), _expansion),
     (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),
     (
         (

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.config.kinds import RunKind
-from launcher.config.values.reader import InvalidFile
 from launcher.config.values.tree import SET, SWEEP, Origin, Values, dotted
+
+if TYPE_CHECKING:
+    from launcher.config.values.reader import InvalidFile
 
 ERROR, WARNING = "error", "warning"
 

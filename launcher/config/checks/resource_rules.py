@@ -148,7 +148,8 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
     """Report a model that this machine's memory certainly cannot hold, and warn of one that it probably cannot.
 
     The parameters and the state of the optimizer are kept from step to step; a step adds the gradients. Activations are
-    not counted. Each worker has a part of them all, except along the mesh's axis `data`, where each has a copy.
+    not counted; `_logits` counts the largest of them. Each worker has a part of them all, except along the mesh's axis
+    `data`, where each has a copy.
     """
     train = train_of(case)
     if (
@@ -177,6 +178,33 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
             f"each, but {machine}; {_SMALLER}."
         )
         yield from case.across("memory", path, message, *others, severity=WARNING)
+
+
+def _logits(case: CheckContext) -> Iterator[Problem]:
+    """Report a batch of which the logits of one worker alone do not fit into this machine's memory.
+
+    The loss needs a number for each token of a forward pass and each piece of the vocabulary, in float32 or, without
+    train.cast_logits_to_fp32, in 2 bytes. train.num_vocab_tiling computes them in parts.
+    """
+    train = train_of(case)
+    if train is None or case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
+        return
+    have = this_machine.memory()
+    if devices.kind != "cpu" or have is None:
+        return
+    keys = models.settings(train)
+    tokens = batch(train, devices.total).micro // devices.total * int(keys["max_target_length"])
+    number = 2 if train.get("cast_logits_to_fp32") is False else 4
+    size = tokens * int(keys["vocab_size"]) * number // max(1, int(keys["num_vocab_tiling"]))
+    if size <= have:
+        return
+    path = path_of(case, ["per_device_batch_size", "max_target_length", "vocab_size", "model_name"])
+    message = (
+        f"train.{path[1]}: the logits of {tokens:,} tokens and a vocabulary of {int(keys['vocab_size']):,} take "
+        f"{_as_size(size)}, but this machine has {_as_size(have)} of memory; lower train.per_device_batch_size or "
+        "train.max_target_length."
+    )
+    yield from case.across("memory", path, message, "train.per_device_batch_size", "train.max_target_length")
 
 
 # --- Speed --------------------------------------------------------------------------------------------------------
@@ -219,6 +247,6 @@ def _as_size(size: float) -> str:
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
 RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = tuple(
-    (_READS, rule) for rule in (_text, _disk, _memory, _speed)
+    (_READS, rule) for rule in (_text, _disk, _memory, _logits, _speed)
 )
 """Each rule with the keys that it reads."""

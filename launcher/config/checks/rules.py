@@ -18,6 +18,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.checks.cluster_rules import CLUSTER_RULES, contradictions
+from launcher.config.checks.data_rules import DATA_RULES
 from launcher.config.checks.model_rules import MODEL_RULES
 from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
 from launcher.config.checks.resource_rules import RESOURCE_RULES
@@ -37,8 +38,9 @@ from launcher.config.maxtext.keys import (
     takes,
 )
 from launcher.config.suggest import bare, closest, join_or
-from launcher.config.synonyms import SYNONYMS
-from launcher.config.values.reader import missing_space, resolve
+from launcher.config.synonyms import CHANGED, SYNONYMS
+from launcher.config.values.reader import missing_space
+from launcher.config.values.scalars import resolve
 from launcher.config.values.tree import SET, Values, dotted
 from launcher.paths import CHARTS, charts_dir
 
@@ -223,6 +225,8 @@ def _belongs(path: tuple[str, ...]) -> str:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
     elsewhere = elsewhere or _meant(key)
+    if not above and bare(key) in CHANGED:
+        return f"; {CHANGED[bare(key)]}"
     if elsewhere:
         return f"; did you mean {join_or(elsewhere[:4])}?"
     if near:
@@ -256,6 +260,8 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("unknown-key", path, f"MaxText has no key {shown}{belongs}")
         elif value is None:
             pass  # a later layer removed the key; the trainer leaves it to MaxText
+        elif f"base_{key}" in table:
+            yield case.problem("owned-key", path, f"{name} is calculated by MaxText; set train.base_{key}.")
         elif not takes(table[key]["types"], value):
             kinds = [kind for kind in KINDS if kind in table[key]["types"]]
             wanted = join_or([KINDS[kind] for kind in kinds if kind != "int" or "float" not in kinds])
@@ -290,6 +296,8 @@ def _train_value(case: CheckContext, path: tuple[str, str], value: Any) -> Itera
 
 
 def _train_belongs(key: str) -> str:
+    if bare(key) in CHANGED:
+        return f"; {CHANGED[bare(key)]}"
     near = closest(key, maxtext()["keys"])
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
@@ -336,6 +344,9 @@ def _slice(case: CheckContext) -> Iterator[Problem]:
     if case.ignores_slice:
         return
     part = case.tree["slice"]
+    if part["hosts"] == 0 and ("slice", "hosts") in case.user.origins and not part["topology"]:
+        message = "slice.hosts: 0 means one host; set slice.hosts: 1."
+        yield from case.across("slice", ("slice", "hosts"), message, "slice.accelerator", severity=WARNING)
     if next(contradictions(case), None):
         return  # another rule reports a row that contradicts itself
     try:
@@ -370,6 +381,7 @@ RULES: Rules = (
     (("run.kind", "slice", "common"), _local),
     *value_rules(),
     *CLUSTER_RULES,
+    *DATA_RULES,
     *MODEL_RULES,
     *RESOURCE_RULES,
     *WEIGHTS_RULES,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from launcher.config import accelerators
 from launcher.config.checks.problems import CheckContext, Problem, Rule, table_of
 from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
@@ -21,7 +22,7 @@ from launcher.paths import charts_dir
 _COMMENT = re.compile(r"\{\{-?\s*/\*.*?\*/\s*-?\}\}", re.DOTALL)
 _START, _END = '{{- define "common.valueRules" -}}', "{{- end -}}"
 _PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
-_TESTS = ("matches", "forbids", "longest", "outside")
+_TESTS = ("matches", "forbids", "longest", "outside", "equals")
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ def _reads(chain: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             reads.add("run.kind")
         reads.update(key.split(".*")[0] for key in rule["keys"])
         reads.update(_conditions(rule))
-        reads.update(key for key in _PLACEHOLDER.findall(rule["message"]) if "." in key)
+        read = [*_PLACEHOLDER.findall(rule["message"]), rule.get("equals", "")]
+        reads.update(key for key in read if "." in key and not key.startswith("accelerator."))
         if rule.get("each"):
             reads.update(("run.kind", "slice", "common"))
-        if "accelerator.kind" in rule.get("when", {}):
+        if any(key.startswith("accelerator.") for key in rule.get("when", {})):
             reads.add("common")
     return tuple(sorted(reads))
 
@@ -76,7 +78,7 @@ def _reads(chain: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 def _conditions(rule: Mapping[str, Any], name: str = "") -> list[str]:
     """Return the keys of the values on which the conditions of a rule depend; `name` is the entry's name."""
     keys = [key for key in rule.get("when", {}) if not key.startswith(".")]
-    keys = ["slice.accelerator" if key == "accelerator.kind" else key.removesuffix(".0") for key in keys]
+    keys = ["slice.accelerator" if key.startswith("accelerator.") else key.removesuffix(".0") for key in keys]
     return [key.replace("{name}", name).rstrip(".") for key in keys]
 
 
@@ -89,6 +91,7 @@ def _evaluator(chain: Sequence[Mapping[str, Any]]) -> Rule:
             if rule.get("each") and case.ignores_slice:
                 continue
             items = [item for key in rule["keys"] for item in _items(case.tree, key)]
+            items = [item for item in items if item.name in rule.get("named", [item.name])]
             broken = [item for item in items if item.base not in failed and _is_broken(rule, item, case.tree)]
             failed.update(item.base for item in broken)
             for item in broken:
@@ -138,9 +141,13 @@ def _at(tree: Any, key: str) -> tuple[bool, Any]:
 
 
 def _lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
-    if key == "accelerator.kind":
-        row = table_of(tree).get(tree["slice"]["accelerator"])
-        return row is not None, row["kind"] if row is not None else ""
+    if key == "accelerator.machineType":
+        try:
+            return True, accelerators.resolve(tree["slice"], table_of(tree)).machine_type
+        except accelerators.SliceError:
+            return False, ""
+    if key.startswith("accelerator."):
+        return _at(table_of(tree).get(tree["slice"]["accelerator"], {}), key.removeprefix("accelerator."))
     return _at(tree, key)
 
 
@@ -160,19 +167,27 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
             holds = value != wanted["not"]
         if not holds:
             return False
-    checked = item.name if rule.get("of") == "name" else item.value
+    checked = _checked(rule, item)
     if not any(test in rule for test in _TESTS):
         return True
     if not item.given or (rule.get("optional") and not checked):
         return False
     if "matches" in rule:
-        return not _regex(rule["matches"]).search(checked)
+        return not _regex(rule["matches"]).search(str(checked))
     if "forbids" in rule:
+        checked = str(checked)
         allowed = "allows" in rule and _regex(rule["allows"]).search(checked)
         return bool(_regex(rule["forbids"]).search(checked) and not allowed)
     if "longest" in rule:
         return len(checked) > int(rule["longest"])
+    if "equals" in rule:
+        wanted = _lookup(tree, rule["equals"])[1]
+        return bool(wanted) and wanted != checked
     return any(low <= checked <= high for low, high in rule["outside"])
+
+
+def _checked(rule: Mapping[str, Any], item: _Item) -> Any:
+    return item.name if rule.get("of") == "name" else item.value
 
 
 @cache
@@ -182,14 +197,14 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _problem(case: CheckContext, rule: Mapping[str, Any], item: _Item) -> Iterator[Problem]:
-    checked = item.name if rule.get("of") == "name" else item.value
+    checked = _checked(rule, item)
     texts = {
         "slice": "slice",
         "key": dotted(item.path),
         "parent": dotted(item.parent),
         "name": item.name,
         "length": str(len(checked)) if isinstance(checked, str) else "",
-        "value": json.dumps(checked, ensure_ascii=False),
+        "value": json.dumps(str(checked), ensure_ascii=False),
     }
 
     def text(match: re.Match[str]) -> str:

@@ -127,7 +127,10 @@ def _here(case: CheckContext) -> Iterator[Problem]:
         theirs = _object(folder / "run.json").get("train")
         found = differences(theirs, train) if isinstance(theirs, dict) else {}
         if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
-            yield case.problem("from", ("from",), f"from: there is no run {source.name} on this machine ({folder}).")
+            message = f"from: there is no run {source.name} on this machine ({folder})."
+            if (first := folder.with_name(f"{source.name}-1")).is_dir():
+                message += f" The run of a sweep is written with its number, such as {first.name}."
+            yield case.problem("from", ("from",), message)
     if found:
         key, message = sentence(given, found)
         path = ("train", key) if is_given(case, key) else ("from",)

@@ -113,10 +113,15 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+_LARGEST = 2**63 - 1
+
+
 def out_of_bounds(row: Mapping[str, Any], value: Any) -> str:
     """Return MaxText's bound that `value` violates, as text; empty if it violates none."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return ""
+    if abs(value) > _LARGEST and "float" not in row.get("types", ()):
+        return f"at most {_LARGEST}" if value > 0 else f"at least -{_LARGEST}"
     broken = (
         f"{words} {row[name]}"
         for name, (words, holds) in _BOUNDS.items()

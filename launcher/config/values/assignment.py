@@ -6,11 +6,12 @@ Helm's own strvals keeps `3e-4` as a string; this is the only difference.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.config.values.reader import Reader, json_number, resolve
+from launcher.config.values.reader import Reader
+from launcher.config.values.scalars import json_number, resolve
 from launcher.config.values.tree import SET, SWEEP, Node, Origin, from_plain, plain
 from launcher.errors import LauncherError, UsageError
 
@@ -53,10 +54,27 @@ def read_sweep(text: str, origin: Origin) -> Axis:
         raise option.fail("there is nothing to sweep.")
     parts, key = option.path(), option.text_before[:-1]
     values = [option.swept(item) for item in option.items()]
-    for number, value in enumerate(values):
-        if any(value == other and type(value) is type(other) for other in values[:number]):
-            raise option.fail("a value is listed twice.")
+    if _repeats(values):
+        raise option.fail("a value is listed twice.")
     return Axis(key, tuple(parts), tuple(values), origin)
+
+
+def axis(key: str, values: Iterable[Any], origin: Origin) -> Axis:
+    """Return the axis of a key, in the syntax of `--set`, with values of Python."""
+    found = read_sweep(f"{key}=null", origin)
+    given = [values] if isinstance(values, str) else [of_python(value) for value in values]
+    if not given or _repeats(given):
+        raise LauncherError(f"{origin}: {key} " + ("lists a value twice." if given else "has no values."))
+    return replace(found, values=tuple(given))
+
+
+def _repeats(values: Sequence[Any]) -> bool:
+    return any(value == other and type(value) is type(other) for n, value in enumerate(values) for other in values[:n])
+
+
+def of_python(value: Any) -> Any:
+    """Return the value; a scalar of NumPy, such as an item of linspace, as that of Python, which can be written."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def put(root: Node, axis: Axis, value: Any) -> Node:

@@ -119,9 +119,10 @@ def merge_nodes(a: Node, b: Node) -> Node:
 def with_defaults(user: Values, defaults: Values) -> Values:
     """Return the effective values: the user's values over a chart's defaults, as Helm coalesces them.
 
-    A user's null removes the default of that key, and is kept if there is no default. Maps are completed from the
-    defaults' maps. Any other user value replaces the default. Defaults contain no null, because Helm 3 and 4 treat
-    it differently. Then the nulls in the chart's maps of entries are removed, as the chart does.
+    A user's null removes the default of that key, and is kept if there is no default. An empty default stays, because
+    the chart sets it again (but not `train`, and nothing of the library chart). Maps are completed from the defaults'
+    maps. Any other user value replaces the default. Defaults contain no null, because Helm 3 and 4 treat it
+    differently. Then the nulls in the chart's maps of entries are removed, as the chart does.
     """
     root = _coalesce(user.root, defaults.root)
     for path in defaults.maps:
@@ -139,14 +140,15 @@ def _without_nulls(node: Node, path: KeyPath) -> Node:
     return Node({**node.value, **{key: _without_nulls(node.value[key], path[1:]) for key in names}}, node.origin)
 
 
-def _coalesce(user: Node, defaults: Node) -> Node:
+def _coalesce(user: Node, defaults: Node, *, own: bool = True) -> Node:
     out = {}
     for key, node in user.value.items():
         default = defaults.value.get(key)
         if default is not None and node.value is None:
-            continue
-        if default is not None and isinstance(node.value, dict) and isinstance(default.value, dict):
-            out[key] = _coalesce(node, default)
+            if own and key != "train" and default.value in ("", [], {}):
+                out[key] = Node(default.value, node.origin)
+        elif default is not None and isinstance(node.value, dict) and isinstance(default.value, dict):
+            out[key] = _coalesce(node, default, own=own and key != "common")
         else:
             out[key] = node
     for key, default in defaults.value.items():

@@ -55,7 +55,8 @@ class Flavor:
     @cached_property
     def chips(self) -> str:
         """The resource name of the flavor's chips; "" for a CPU flavor."""
-        by_quota = next((resource for resource in CHIPS if resource in self.quota), "")
+        # Not a quota of 0: Kueue needs a quota for each resource of a group in each flavor.
+        by_quota = next((resource for resource in CHIPS if self.quota.get(resource)), "")
         by_label = next((resource for resource, keys in _LABELS.items() if self.labels.keys() & keys), "")
         return by_quota or by_label
 
@@ -129,6 +130,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
     yield from _uncovered(those, nodes, table)
 
 
+_GROW_HINT = "This is fine if its node pools can grow that far. Otherwise runs are admitted and then wait for nodes."
 _QUEUES_HINT = "launcher install queues creates them from values like values/queues/three-teams.yaml."
 
 
@@ -174,8 +176,27 @@ def _flavor(
         )
     if flavor.chips and known and flavor.quota:
         yield _quota(flavor, subject, [node for node in own if not flavor.refuses(node)])
+        return
+    lacking = [] if flavor.chips or not known else _lacking(flavor, matched)
+    if lacking:
+        yield _finding(Level.WARNING, subject, f"quota for {join_words(lacking)} now.", _GROW_HINT)
     elif not refused:
         yield _finding(Level.OK, subject, f"{many(len(matched), 'node')}{_unfit(matched)}.")
+
+
+def _lacking(flavor: Flavor, matched: Sequence[Node]) -> list[str]:
+    """Return the amounts of cpu and memory in the quota that the nodes without chips do not have, as text.
+
+    Not nodes with chips, although the pods of charts/run tolerate their taint: these are for the hosts of slices.
+    """
+    nodes = [node for node in matched if not any(map(node.allocatable, CHIPS)) and not flavor.refuses(node)]
+    found = []
+    for resource, unit, word in (("cpu", Decimal(1), " cores"), ("memory", Decimal(2**30), "Gi of memory")):
+        quota = flavor.quota.get(resource, Decimal())
+        there = sum((node.allocatable(resource) for node in nodes), Decimal())
+        if there and quota > there:
+            found.append(f"{quota / unit:.0f}{word}, but {there / unit:.0f}{word} on {many(len(nodes), 'node')}")
+    return found
 
 
 def _quota(flavor: Flavor, subject: str, nodes: Sequence[Node]) -> Finding:
@@ -189,7 +210,7 @@ def _quota(flavor: Flavor, subject: str, nodes: Sequence[Node]) -> Finding:
             Level.WARNING,
             subject,
             f"quota for {_amount(quota)}, but there are {have} now.",
-            "This is fine if its node pools can grow that far. Otherwise runs are admitted and then wait for nodes.",
+            _GROW_HINT,
         )
     return _finding(
         Level.WARNING,

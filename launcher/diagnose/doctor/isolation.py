@@ -342,7 +342,7 @@ def _bound(objects: TeamObjects, those: Mapping[str, str]) -> Iterator[tuple[str
         members = {
             _key(subject, space)
             for one in local
-            if _is_ours(one) and one["roleRef"]["name"] == f"{team}-member"
+            if _is_ours(one) and one["roleRef"]["name"] in (f"{team}-member", f"{team}-lead")
             for subject in one.get("subjects") or []
         }
         grouped: dict[RoleKey, list[str]] = {}

@@ -173,6 +173,14 @@ def _fair(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
             f"fair sharing is off, so the weights of {join_words(weighted)} have no effect.",
             "Add fairSharing to Kueue's configuration, or remove fairWeight.",
         )
+    by_usage = [queue.name for queue in sight.cluster_queues.seen or [] if queue.ordered_by_usage]
+    if by_usage and config.get("admissionFairSharing") is None:
+        yield _finding(
+            Level.WARNING,
+            f"admission fair sharing is off, so {join_words(by_usage)} {'does' if len(by_usage) == 1 else 'do'} not "
+            "prefer LocalQueues with less usage.",
+            "Add admissionFairSharing to Kueue's configuration, or remove it from clusterQueues.",
+        )
 
 
 def _visibility(sight: ClusterInventory) -> Finding:

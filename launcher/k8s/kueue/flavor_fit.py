@@ -1,6 +1,6 @@
 """Why a Workload does not fit its queue now: the verdict for each resource, with its flavor and amounts. Pure.
 
-The simulation of the scheduler (launcher/k8s/kueue/scheduler) decides what happens next, with the same arithmetic.
+The simulation (launcher/products/planner/scheduler) decides what happens next, with the same arithmetic.
 """
 
 from __future__ import annotations

@@ -77,6 +77,27 @@ class Queue(ApiObject):
     def stopped(self) -> bool:
         return self.stop_policy != "None"
 
+    @cached_property
+    def used(self) -> Mapping[FlavorResource, Decimal]:
+        """The quota that its runs hold, reserved and admitted."""
+        return {
+            (flavor["name"], entry["name"]): quantity(entry.get("total") or 0)
+            for flavor in self.status.get("flavorsReservation") or ()
+            for entry in flavor.get("resources") or ()
+        }
+
+    @property
+    def pending(self) -> int | None:
+        """The number of Workloads that wait in it, or None if Kueue has not reported it."""
+        number: int | None = self.status.get("pendingWorkloads")
+        return number
+
+    @property
+    def admitted(self) -> int | None:
+        """The number of admitted Workloads that have not ended, or None if Kueue has not reported it."""
+        number: int | None = self.status.get("admittedWorkloads")
+        return number
+
 
 class LocalQueue(Queue):
     """A queue of a namespace."""
@@ -104,21 +125,6 @@ class ClusterQueue(Queue, QuotaOwner):
             )
             for group in self.spec.get("resourceGroups") or ()
         )
-
-    @cached_property
-    def used(self) -> Mapping[FlavorResource, Decimal]:
-        """The quota that its runs hold, reserved and admitted."""
-        return {
-            (flavor["name"], entry["name"]): quantity(entry.get("total") or 0)
-            for flavor in self.status.get("flavorsReservation") or ()
-            for entry in flavor.get("resources") or ()
-        }
-
-    @property
-    def pending(self) -> int | None:
-        """The number of Workloads that wait in it, or None if Kueue has not reported it."""
-        number: int | None = self.status.get("pendingWorkloads")
-        return number
 
     @property
     def strict(self) -> bool:

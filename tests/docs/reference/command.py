@@ -12,14 +12,16 @@ import click
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster.clusters import Group, Host, RayClusterStatus
 from launcher.backends.serving.models import ServedModelStatus
-from launcher.cli.main import VERBS, cli
+from launcher.cli.main import cli
+from launcher.cli.verbs import verbs
 from launcher.config.checks.problems import Problem
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.explain.finding import Evidence, Explanation
+from launcher.diagnose.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.helm.diff import ObjectChange
-from launcher.weights.checkpoints import Checkpoint, Checkpoints
-from launcher.weights.export import Exported
-from launcher.weights.importing import Imported
+from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
+from launcher.products.models.weights.export import Exported
+from launcher.products.models.weights.importing import Imported
 from tests.docs.reference.parts import cell, code, page, prose, table
 
 _INTRO = """\
@@ -52,11 +54,21 @@ _PRINTS: dict[str, tuple[str, type]] = {
     "attach": ("one object, or a list of them for a sweep", RunStatus),
     "wait": ("one object, or a list of them for a sweep", RunStatus),
     "cancel": ("one object, or a list of them for a sweep", RunStatus),
+    "delete": ("one object, or a list of them for a sweep, several names or --dry-run", RunStatus),
     "check": ("a list of objects", Problem),
-    "explain": ("one object", Explanation),
-    "checkpoints": ("one object, whose checkpoints are objects with the keys of Checkpoint below", Checkpoints),
+    "explain": ("one object, or a list of them for a sweep", Explanation),
+    "checkpoints": (
+        "one object, or a list of them for a sweep, whose checkpoints are objects with the keys of Checkpoint below",
+        Checkpoints,
+    ),
     "export": ("one object; for a run in a cluster, that of the run that exports, as submit does", Exported),
     "import": ("one object; for an import in a cluster, that of the run that imports, as submit does", Imported),
+    "queues": (
+        "one object; cluster_queues is a list of objects with the keys of QueueUse below, their quotas with those of "
+        "QuotaUse, or null without the right to list them; local_queues is a list of objects with the keys of "
+        "TeamUse, with `used` as a list of flavor, resource and used",
+        QueuesUse,
+    ),
     "doctor": ("a list of objects", Finding),
     "diff": (
         "a list of objects, each with kind, name, namespace, action (create, change, remove or same) and fields "
@@ -74,7 +86,7 @@ _IN_WORDS = {
     "provisioning, usd_per_chip_hour, usd, region, date, source, `says`), suggestions (sentences), change (sets, "
     "options, `says`; compiled, and it fits), notes (sentences), chips, devices, mesh, versions, compile_seconds, "
     "cached",
-    "logs": 'One object per line: {"line": text}.',
+    "logs": 'One object per line: {"line": text}, and of a sweep {"run": name, "line": text}.',
     "install": "One object: release, chart, namespace, context, revision, changes (as in diff), notReady (sentences).",
     "report": "One object: file, left_out (sentences), runs (a list with the values of the page's table).",
     "dashboard": "One object: name, url (for a browser; with the token), address, token.",
@@ -84,13 +96,14 @@ _IN_WORDS = {
 _CLASSES = (
     *(RunStatus, RayClusterStatus, ServedModelStatus, Group, Host, Problem, Explanation, Evidence, Finding),
     *(Checkpoints, Checkpoint, Exported, Imported),
+    *(QueuesUse, QueueUse, QuotaUse, TeamUse),
 )
 _ENUMS: dict[str, type[State] | type[Level]] = {"state": State, "level": Level}
 
 
 def text() -> str:
     parts = [" ".join(_INTRO.split("\n")), "## Exit codes", table(("code", "means"), _EXIT_CODES)]
-    for verb in VERBS:
+    for verb in verbs():
         command = cli.get_command(click.Context(cli), verb)
         assert command is not None
         parts += _verb(f"launcher {verb}", command, 2)

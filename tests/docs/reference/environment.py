@@ -11,7 +11,8 @@ from tests.docs.reference.parts import code, page, table
 
 _ORDER = """\
 Values that you need in every run, such as your team, its queue, the image and the storage, can be in a file that the
-command reads without `-f`. `launcher init` writes such a file. The values are merged in this order; later ones
+command reads without `-f`.
+`launcher init` writes such a file for your namespace. The values are merged in this order; later ones
 override earlier ones:"""
 
 _LAYERS = (
@@ -51,11 +52,28 @@ COMMAND = {
     "SLIPWAY_GRACE_SECONDS": "the seconds that a local run has to write a checkpoint after it receives a signal to "
     "stop; the trainer receives the number, too",
     "KUBECONFIG": "the kubeconfig files, as for kubectl; `/dev/null` means that there is no cluster",
+    "HTTPS_PROXY": "the proxy for API servers with `https://`, as for kubectl (see [Connect to a cluster]"
+    "(../how-to/connect-to-a-cluster.md))",
+    "HTTP_PROXY": "the proxy for API servers with `http://`",
+    "NO_PROXY": "hosts, domains and networks to which the command connects without the environment's proxy",
+    "HELM_KUBECONTEXT": "`install` and `uninstall` refuse it in a pod without a kubeconfig",
+    "https_proxy": "the same as `HTTPS_PROXY`, which has precedence",
+    "http_proxy": "the same as `HTTP_PROXY`, which has precedence",
+    "no_proxy": "the same as `NO_PROXY`, which has precedence",
     "KUBERNETES_SERVICE_HOST": "Kubernetes sets it in pods; without a kubeconfig, the command then uses the cluster of "
     "its pod",
+    "POD_NAMESPACE": "in a pod without a kubeconfig: the namespace, if it is not that of the pod",
     **dict.fromkeys(
-        ("HELM_KUBEAPISERVER", "HELM_KUBETOKEN", "HELM_KUBEASUSER", "HELM_KUBEASGROUPS"),
-        "`install` and `uninstall` refuse it, because Helm would use another cluster or another user",
+        (
+            "HELM_KUBEAPISERVER",
+            "HELM_KUBETOKEN",
+            "HELM_KUBEASUSER",
+            "HELM_KUBEASGROUPS",
+            "HELM_KUBECAFILE",
+            "HELM_KUBETLS_SERVER_NAME",
+            "HELM_KUBEINSECURE_SKIP_TLS_VERIFY",
+        ),
+        "`install` and `uninstall` refuse it, because Helm would connect in another way than the launcher",
     ),
     "DOCKER_CONFIG": "the folder of Docker's `config.json` with the passwords of registries, for `image build`",
     "XDG_RUNTIME_DIR": "the folder of Podman's passwords of registries (`containers/auth.json`), for `image build`",

@@ -76,6 +76,14 @@ def metrics() -> str:
         "prefix can be anywhere in a line, because Ray adds the name of the worker in front of it. If a line occurs "
         "twice with the same `time`, count it once."
     )
+    counted = (
+        "In all texts that people read, such as the log, `launcher status`, a report and a model card, steps are "
+        "counted from 1: step 60/60 is the last one of a run of 60 steps, and an evaluation after step 60 is that "
+        "after 60 steps. The number of a checkpoint is the name of its folder, which MaxText counts from 0: the "
+        "checkpoint 59 has the state after 60 steps. `launcher checkpoints` shows both, and `--step` and `from: "
+        "RUN@STEP` take the number of the checkpoint. `step` in metrics.jsonl is counted from 0 for a step, as in "
+        "MaxText, and is the number of steps done for an evaluation."
+    )
     never = (
         "Both files are in the run's folder, `folder` of `launcher status -o json`. metrics.jsonl has exactly one line "
         "per step, even if processes of the run were killed. A number that is not finite is null."
@@ -84,6 +92,8 @@ def metrics() -> str:
         "Metrics and events",
         "trainer/metrics.py",
         never,
+        "## How steps are counted",
+        counted,
         "## metrics.jsonl",
         "One line per step:",
         table(("key", "is"), ((code(key), says) for key, says in METRICS)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from launcher import api
@@ -15,7 +14,7 @@ from tests.docs.reference.parts import page, prose
 
 def text() -> str:
     """Return the page: first the functions, in the order of their modules, then the errors."""
-    found = {name: getattr(api, name) for name in _public(api)}
+    found = {name: getattr(api, name) for name in dir(api)}
     functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
     errors = {name: each for name, each in found.items() if inspect.isclass(each)}
     parts = [prose(api.__doc__), "A notebook: [sweep.ipynb](../examples/sweep.ipynb)."]
@@ -34,18 +33,13 @@ def text() -> str:
     return page("Python API", "launcher/api", *parts)
 
 
-_ORDER = ("plans", "runs", "sweeps", "finding", "insight", "releases")
+_ORDER = ("plans", "runs", "sweeps", "finding", "insight", "ray_clusters", "measurements", "releases")
 
 
 def _place(module: str) -> tuple[int, str]:
     """Return the sort key of a module on the page; modules that are not in _ORDER are last."""
     last = module.rsplit(".", 1)[-1]
     return (_ORDER.index(last) if last in _ORDER else len(_ORDER), last)
-
-
-def _public(module: ModuleType) -> list[str]:
-    listed = getattr(module, "__all__", None)
-    return list(listed) if listed else [name for name in vars(module) if not name.startswith("_")]
 
 
 def _signature(name: str, function: Any) -> str:

@@ -40,10 +40,16 @@ _LOCAL = "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: 
 # Examples for the rules that the rows of tests/charts/bad_values.py for charts do not break.
 _MORE = (
     "train: {stepz: 20}",
+    "worker: {env: {PRICE: $$5}}",
+    "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",
     "train: {run_name: mine}",
     "train: {dataset_type: grain}",
     "train: {steps: 0}",
+    "train: {num_kv_heads: 4}",
+    "train: {dataset_type: c4_mlperf}\ndata: {files: [], corpus: ''}",
+    "train: {dataset_type: grain}\ndata: {files: [], corpus: ''}",
+    "data: {files: [/home/me/text]}",
     "train: {learning_rate: fast}",
     "run: {maxRestarts: -1}",
     "train: {per_device_batch_size: 0}",
@@ -84,6 +90,7 @@ _MORE = (
     _LOCAL + "\ntrain: {model_name: llama3.1-8b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: llama3.1-70b, per_device_batch_size: 1}",
     _LOCAL + "\ntrain: {model_name: gemma3-4b, per_device_batch_size: 1, enable_checkpointing: false}",
+    _LOCAL + "\ntrain: {vocab_size: 2000, per_device_batch_size: 100000}",
 )
 # Values of a served model, merged into the preset serve/llama3.1-8b-v6e: `launcher check serve`.
 _SERVED = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.config.checks.rules import schema
-from launcher.gke.values import schema as gke_schema
+from launcher.products.gke.values import schema as gke_schema
 from tests.docs.reference.parts import code, page, table
 
 Node = dict[str, Any]
@@ -35,7 +35,7 @@ def cluster() -> str:
     node = gke_schema()["properties"]["gke"]
     rows = [row for row in _rows("gke", node) if row[0] != code("gke")]
     shown = table(("key", "type", "default", "description"), rows)
-    return page("Cluster values", "launcher/gke/values.schema.json", " ".join(_CLUSTER.split("\n")), shown)
+    return page("Cluster values", "launcher/products/gke/values.schema.json", " ".join(_CLUSTER.split("\n")), shown)
 
 
 def run() -> str:

@@ -16,10 +16,12 @@ from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.control_loop import control_loop
 from tests.cluster.control_plane import ControlPlane, add_namespace
 from tests.cluster.nodes import nodes
+from tests.e2e.facts import WITHOUT_RAY
 from tests.e2e.fakes.jobset import JobSets
 from tests.e2e.fakes.kubelet import Kubelets
 from tests.e2e.fakes.kuberay import KubeRay
 from tests.e2e.fakes.kueue import Kueue
+from tests.e2e.fakes.replicas import replicas
 from tests.e2e.fakes.trainer import Trainer
 
 IMAGES = {
@@ -45,13 +47,13 @@ def controllers(plane: ControlPlane, which: Sequence[str] = tuple(IMAGES), machi
     known: dict[str, Callable[[Api], Callable[[], None]]] = {
         "kueue": lambda api: Kueue(api).step,
         "jobset": lambda api: JobSets(api).step,
-        "kuberay": lambda api: KubeRay(api, trainer).step,
+        "kuberay": lambda api: KubeRay(api, trainer, serving).step,
     }
     steps = [known[name] for name in which if name in known]
-    kubelets = Kubelets(plane.api, trainer, plane.log_server)
-    kubelets.make_class()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_run_step(plane, lambda api: Kubelets(api, trainer, plane.log_server).step))
+        serving = stack.enter_context(replicas())
+        Kubelets(plane.api, trainer, serving, plane.log_server).make_class()
+        stack.enter_context(_run_step(plane, lambda api: Kubelets(api, trainer, serving, plane.log_server).step))
         for name in which:
             _install(plane, *IMAGES[name])
         for step in steps:
@@ -92,7 +94,11 @@ def _install(plane: ControlPlane, namespace: str, image: str) -> None:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
     }
-    metadata = {"name": f"{labels['app']}-controller", "namespace": namespace}
+    metadata = {
+        "name": f"{labels['app']}-controller",
+        "namespace": namespace,
+        "annotations": {WITHOUT_RAY: "the fake KubeRay starts no Ray"} if image.startswith("kuberay/") else {},
+    }
     plane.api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{metadata['name']}"
     for _ in range(300):

@@ -1,6 +1,7 @@
 """Fake kubelets for the nodes that KWOK does not simulate. Only for tests of the suite; see __init__.py.
 
-Pods run, sleep, train (trainer.py) and end, and claims get volumes.
+Pods run, sleep, train (trainer.py), serve (replicas.py), export a model of random weights, evaluate, and end, and
+claims get volumes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import time
 
 from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.fake_controllers import is_true
 from tests.cluster.kubelet import LogServer
 from tests.e2e.facts import is_simulated
+from tests.e2e.fakes.replicas import Replicas
 from tests.e2e.fakes.trainer import Trainer
 
 _CLASS = "fake"
@@ -22,8 +25,8 @@ _CLASS = "fake"
 class Kubelets:
     """`step` does the next action for each pod on these nodes."""
 
-    def __init__(self, api: Api, trainer: Trainer, logs: LogServer) -> None:
-        self.api, self.trainer, self.logs = api, trainer, logs
+    def __init__(self, api: Api, trainer: Trainer, replicas: Replicas, logs: LogServer) -> None:
+        self.api, self.trainer, self.replicas, self.logs = api, trainer, replicas, logs
         self._addresses = (f"10.250.{a}.{b}" for a, b in itertools.product(range(256), range(1, 255)))
         self._since: dict[str, float] = {}
 
@@ -38,7 +41,10 @@ class Kubelets:
                 elif "podIP" not in pod["status"]:
                     self._start(pod)
                 elif pod["status"].get("phase") == "Running":
-                    if self._sleeps(pod):
+                    if self._sleeps(pod) or self._converts(pod):
+                        continue
+                    if _serves(pod):
+                        self._probe(pod)
                         continue
                     if attempt := _attempt(pod):
                         namespace, run = pod["metadata"]["namespace"], pod["metadata"]["labels"]["slipway.dev/run"]
@@ -48,17 +54,16 @@ class Kubelets:
         self._volumes()
 
     def _start(self, pod: Object) -> None:
-        """Set the pod to running and ready."""
-        now = _now()
+        """Set the pod to running, and to ready if it serves no model."""
+        now, ready = _now(), not _serves(pod)
         kept = [c for c in pod["status"].get("conditions") or [] if c["type"] == "PodScheduled"]
-        types = ("Initialized", "Ready", "ContainersReady")
-        good = [{"type": t, "status": "True", "lastTransitionTime": now} for t in types]
-        running = {"ready": True, "started": True, "state": {"running": {"startedAt": now}}}
+        running = {"ready": ready, "started": True, "state": {"running": {"startedAt": now}}}
+        started = {"type": "Initialized", "status": "True", "lastTransitionTime": now}
         status = {
             "phase": "Running",
             "startTime": now,
-            "podIP": next(self._addresses),
-            "conditions": [*kept, *good],
+            "podIP": next(self._addresses) if ready else self.replicas.address,
+            "conditions": [*kept, started, *_readiness(ready, now)],
             "containerStatuses": [{**_container(c), **running} for c in pod["spec"]["containers"]],
         }
         self._status(pod, status)
@@ -77,6 +82,40 @@ class Kubelets:
             self._end(pod, 0)
         return True
 
+    def _converts(self, pod: Object) -> bool:
+        """Whether the pod runs another program of the image than the trainer. It ends at once.
+
+        An export writes a model whose random weights depend on the step, and an evaluation prints a result. Programs in
+        the command itself do nothing.
+        """
+        command = pod["spec"]["containers"][0].get("command") or []
+        options = dict(itertools.pairwise(command))
+        if command[:4] == ["python", "-m", "trainer.weights", "export"]:
+            folder = self.replicas.path(pod, options["--to"])
+            if not folder.exists():
+                # Imported here: it takes seconds, and few pods export.
+                from tests.huggingface_model import write
+
+                write(folder, seed=int(options["--step"]))
+        elif command[:3] == ["python", "-m", "trainer.evaluate"]:
+            result = {"task": options["--tasks"], "step": int(options["--step"]), "metrics": {"acc": 0.5}}
+            metadata = pod["metadata"]
+            key = (metadata["namespace"], metadata["name"], pod["spec"]["containers"][0]["name"])
+            self.logs.write(key, ["SLIPWAY_EVALUATION " + json.dumps(result)])
+        elif command[:2] != ["python", "-c"]:
+            return False
+        self._end(pod, 0)
+        return True
+
+    def _probe(self, pod: Object) -> None:
+        """Set whether the pod is ready, as its readiness probe finds it."""
+        ready = self.replicas.answers(pod)
+        if ready != is_true(pod, "Ready"):
+            kept = [c for c in pod["status"]["conditions"] if c["type"] not in ("Ready", "ContainersReady")]
+            containers = [{**c, "ready": ready} for c in pod["status"]["containerStatuses"]]
+            conditions = [*kept, *_readiness(ready, _now())]
+            self._status(pod, {"conditions": conditions, "containerStatuses": containers})
+
     def _train(self, pods: list[Object], attempt: str) -> None:
         if self.trainer.train(pods, attempt, _hosts(pods[0]), time.monotonic()):
             for pod in pods:
@@ -93,17 +132,17 @@ class Kubelets:
             if graceful and run and _attempt(pod):
                 self.trainer.terminate(metadata["namespace"], run)
             self._end(pod, 3 if graceful and _attempt(pod) else 137)
+        self.replicas.stop(metadata["uid"])
         self.api.delete(f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}", grace=0)
 
     def _end(self, pod: Object, code: int) -> None:
         now = _now()
         ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "startedAt": now, "finishedAt": now}
         kept = [c for c in pod["status"].get("conditions") or [] if c["type"] not in ("Ready", "ContainersReady")]
-        bad = [{"type": t, "status": "False", "lastTransitionTime": now} for t in ("Ready", "ContainersReady")]
         stopped = {"ready": False, "started": False, "state": {"terminated": ended}}
         status = {
             "phase": "Succeeded" if code == 0 else "Failed",
-            "conditions": [*kept, *bad],
+            "conditions": [*kept, *_readiness(False, now)],
             "containerStatuses": [{**_container(c), **stopped} for c in pod["spec"]["containers"]],
         }
         for container in pod["spec"]["containers"]:
@@ -157,6 +196,14 @@ def _attempt(pod: Object) -> str:
         return str(labels["ray.io/cluster"])
     trains = containers[0]["name"] == "trainer" and (containers[0].get("command") or [""])[0] == "python"
     return f"{labels['jobset.sigs.k8s.io/jobset-uid']}/{labels['jobset.sigs.k8s.io/restart-attempt']}" if trains else ""
+
+
+def _serves(pod: Object) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get("ray.io/serve") == "true")
+
+
+def _readiness(ready: bool, now: str) -> list[Object]:
+    return [{"type": t, "status": str(ready), "lastTransitionTime": now} for t in ("Ready", "ContainersReady")]
 
 
 def _hosts(pod: Object) -> int:

@@ -13,9 +13,14 @@ from tests.cluster.fake_controllers import Conditions, has_ended, is_suspended, 
 
 _BASE = "/apis/kueue.x-k8s.io/v1beta2"
 _QUEUE, _PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-RUNS = {"RayJob": "/apis/ray.io/v1/rayjobs", "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets"}
+RUNS = {
+    "RayJob": "/apis/ray.io/v1/rayjobs",
+    "RayService": "/apis/ray.io/v1/rayservices",
+    "RayCluster": "/apis/ray.io/v1/rayclusters",
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
+}
 KIND = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
-_VERSIONS = {"RayJob": "ray.io/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
+_VERSIONS = {kind: path.removeprefix("/apis/").rpartition("/")[0] for kind, path in RUNS.items()}
 
 Amounts = dict[str, Decimal]
 
@@ -38,6 +43,7 @@ class Kueue:
             for kind, path in RUNS.items()
             for run in self.api.items(path)
             if _QUEUE in run["metadata"].get("labels", {})
+            and not run["metadata"].get("ownerReferences")  # the cluster of a RayJob or RayService
         }
         workloads = [{**KIND, **one} for one in self.api.items(f"{_BASE}/workloads")]
         owners = {_owner(one) for one in workloads}
@@ -66,8 +72,8 @@ class Kueue:
 
     def _create_workload(self, run: Object) -> None:
         """Suspend the run, as Kueue's webhook does when the run is created, and create its Workload."""
-        if not run["spec"].get("suspend"):
-            self.api.merge(path_of(run), {"spec": {"suspend": True}})
+        if not _suspend_of(run):
+            self._set_suspend(run, True)
         metadata, labels = run["metadata"], run["metadata"]["labels"]
         spec: Object = {"active": True, "podSets": _pod_sets(run), "queueName": labels[_QUEUE], "priority": 0}
         if called := labels.get(_PRIORITY):
@@ -104,7 +110,11 @@ class Kueue:
         elif is_true(one, "Evicted"):
             entry = next(c for c in one["status"]["conditions"] if c["type"] == "Evicted")
             self._evict(one, run, entry["reason"], entry["message"])
-        elif is_true(one, "Admitted") and run["spec"].get("suspend"):
+        elif is_true(one, "Admitted") and _counts(one["spec"]["podSets"]) != _counts(_pod_sets(run)):
+            # As Kueue does if a run no longer matches its Workload: it stops, and waits in the queue again.
+            self._set_suspend(run, True)
+            self.api.delete(path_of(one))
+        elif is_true(one, "Admitted") and _suspend_of(run):
             self._start(one, run)
 
     def _evict(self, one: Object, run: Object, reason: str, message: str) -> None:
@@ -114,9 +124,9 @@ class Kueue:
         if not is_true(one, "Evicted"):
             conditions.set("Evicted", "True", reason, message)
             self._status(one, {"conditions": conditions.all, **_one_more_eviction(one, reason)})
-        elif not run["spec"].get("suspend"):
-            self.api.merge(path_of(run), {"spec": {"suspend": True}})
-        elif is_suspended(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != (
+        elif not _suspend_of(run):
+            self._set_suspend(run, True)
+        elif _has_stopped(run) and (conditions.status("QuotaReserved"), conditions.status("Requeued")) != (
             "False",
             back,
         ):
@@ -132,7 +142,7 @@ class Kueue:
         for assignment in one["status"]["admission"]["podSetAssignments"]:
             for flavor in set(assignment["flavors"].values()):
                 labels |= self.api.get(f"{_BASE}/resourceflavors/{flavor}")["spec"].get("nodeLabels") or {}
-        spec: Object = {"suspend": False}
+        spec: Object = _suspended(run, False)
         if run["kind"] == "JobSet":
             spec["replicatedJobs"] = run["spec"]["replicatedJobs"]
             for job in spec["replicatedJobs"]:
@@ -154,7 +164,7 @@ class Kueue:
             and not is_true(one, "Finished")
             and "deletionTimestamp" not in one["metadata"]
             and (run := runs.get(_owner(one))) is not None
-            and is_suspended(run)
+            and _has_stopped(run)
         ]
         order = sorted(
             waiting, key=lambda o: (-o["spec"]["priority"], o["metadata"]["creationTimestamp"], _creation_order(o))
@@ -243,8 +253,32 @@ class Kueue:
         self._status(one, {"conditions": conditions.all, "admission": admission})
         one["status"] = {"conditions": conditions.all, "admission": admission}
 
+    def _set_suspend(self, run: Object, suspend: bool) -> None:
+        self.api.merge(path_of(run), {"spec": _suspended(run, suspend)})
+
     def _status(self, obj: Object, status: Object) -> None:
         self.api.merge(f"{path_of(obj)}/status", {"status": status})
+
+
+def _suspended(run: Object, suspend: bool) -> Object:
+    """The part of the spec that suspends or resumes the run."""
+    return {"rayClusterConfig": {"suspend": suspend}} if run["kind"] == "RayService" else {"suspend": suspend}
+
+
+def _suspend_of(run: Object) -> bool:
+    spec = run["spec"]["rayClusterConfig"] if run["kind"] == "RayService" else run["spec"]
+    return bool(spec.get("suspend"))
+
+
+def _has_stopped(run: Object) -> bool:
+    """Whether a suspended run has stopped. Kueue asks whether a RayService is ready."""
+    if run["kind"] == "RayService":
+        return _suspend_of(run) and not is_true(run, "Ready")
+    return is_true(run, "RayClusterSuspended") if run["kind"] == "RayCluster" else is_suspended(run)
+
+
+def _counts(pod_sets: list[Object]) -> dict[str, int]:
+    return {pods["name"]: int(pods["count"]) for pods in pod_sets}
 
 
 def _owner(one: Object) -> str:
@@ -266,7 +300,8 @@ def _pod_sets(run: Object) -> list[Object]:
             }
             for job in run["spec"]["replicatedJobs"]
         ]
-    cluster = run["spec"]["rayClusterSpec"]
+    part = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(run["kind"])
+    cluster = run["spec"][part] if part else run["spec"]
     workers = cluster["workerGroupSpecs"]
     return [
         {"name": "head", "count": 1, "template": cluster["headGroupSpec"]["template"]},

@@ -77,6 +77,8 @@ class Trainer:
         for step in range(run.step, upto):
             entry = {"step": step, "loss": 10 - 8 * step / steps, "step_seconds": STEP_SECONDS, "time": _now()}
             lines.append("SLIPWAY_METRICS " + json.dumps(entry))
+            if step % period == 0 or step == steps - 1:
+                lines.append(f"checkpoint after step {step + 1}/{steps}  training paused for 0.01 s")
             if (step + 1) % period == 0:
                 run.checkpoint = step + 1
         self._write_log(key, lines)

@@ -14,7 +14,7 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
 {{- $names := list }}
 {{- range $groups }}
-{{- $problems = concat $problems (include "common.rules.group" (dict "group" . "kind" $.kind) | fromJsonArray) }}
+{{- $problems = concat $problems (include "common.rules.group" (dict "group" . "kind" $.kind "nodeSelector" $v.worker.nodeSelector) | fromJsonArray) }}
 {{- if and (has .group $names) (ne .group "slice") }}
 {{- $problems = append $problems (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
 {{- end }}
@@ -44,12 +44,12 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- concat $table $problems | uniq | toJson }}
 {{- end -}}
 
-{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; and `kind`. */ -}}
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; `kind`; and `nodeSelector` of the values. */ -}}
 {{- define "common.rules.group" -}}
   {{- $problems := list -}}
   {{- $resolved := .group.slice.resolved -}}
   {{- with $resolved.error }}{{ $problems = append $problems . }}{{ end -}}
-  {{- $values := dict "slice" .group.slice "worker" (pick .group "cpu" "memory") "accelerator" $resolved -}}
+  {{- $values := dict "slice" .group.slice "worker" (set (pick .group "cpu" "memory") "nodeSelector" .nodeSelector) "accelerator" $resolved -}}
   {{- $problems = concat $problems (include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) | fromJsonArray) -}}
   {{- with .group -}}
     {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}

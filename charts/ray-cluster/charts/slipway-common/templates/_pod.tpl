@@ -13,15 +13,29 @@ restart      restart policy; "" for the default of the owner
 token        whether the token of the service account is mounted
 */ -}}
 {{- define "common.pod" -}}
+{{- $pods := include "common.pods" . | fromYaml -}}
+{{- if $pods.extra -}}
+{{- $pod := include "common.pod.template" . | fromYaml -}}
+{{- $_ := mergeOverwrite $pod.spec $pods.extra -}}
+{{- toYaml $pod -}}
+{{- else -}}
+{{- include "common.pod.template" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* common.pod.template: the pod template without pods.extra. */ -}}
+{{- define "common.pod.template" -}}
 {{- $values := .values }}
-{{- $config := hasKey .annotations "slipway.dev/run-config" }}
+{{- $pods := include "common.pods" . | fromYaml }}
 {{- $host := and (not .head) $values.security.hostNetwork }}
 {{- $user := $values.security.runAsUser | int64 }}
 {{- if and .head (eq $user 0) }}{{ $user = 1000 }}{{ end }}
-{{- $annotations := mergeOverwrite (include "common.pod.storageAnnotations" $values.storage | fromJson) .annotations -}}
+{{- $labels := mergeOverwrite (deepCopy $values.commonLabels) ($pods.labels | default dict) .labels -}}
+{{- $annotations := mergeOverwrite (deepCopy $values.commonAnnotations) ($pods.annotations | default dict) -}}
+{{- $annotations = mergeOverwrite $annotations (include "common.pod.storageAnnotations" $values.storage | fromJson) .annotations -}}
 {{- if not $values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
 metadata:
-  {{- with .labels }}
+  {{- with $labels }}
   labels:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -46,7 +60,25 @@ spec:
   terminationGracePeriodSeconds: {{ int64 $values.run.graceSeconds }}
   {{- if $host }}
   hostNetwork: true
-  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
+  {{- with $pods.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" $host) }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with $pods.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $pods.hostAliases }}
+  hostAliases:
+    {{- range $name, $alias := . }}
+    - {{- toYaml $alias | nindent 6 }}
+    {{- end }}
+  {{- end }}
+  {{- with $pods.runtimeClassName }}
+  runtimeClassName: {{ . | quote }}
+  {{- end }}
+  {{- with $pods.schedulerName }}
+  schedulerName: {{ . | quote }}
   {{- end }}
   securityContext:
     runAsUser: {{ $user }}
@@ -67,6 +99,10 @@ spec:
   {{- with include "common.pod.nodes" . | trim }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- with $pods.initContainers }}
+  initContainers:
+    {{- include "common.pod.containers" (dict "containers" . "image" $values.image) | trim | nindent 4 }}
+  {{- end }}
   containers:
     - name: {{ .container.name }}
       image: {{ include "common.image" $values.image | quote }}
@@ -85,9 +121,9 @@ spec:
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if and (not .head) $values.worker.envFrom }}
+      {{- with ternary dict $values.worker.envFrom .head }}
       envFrom:
-        {{- range $name, $kind := $values.worker.envFrom }}
+        {{- range $name, $kind := . }}
         - {{ ternary "configMapRef" "secretRef" (eq $kind "ConfigMap") }}: {name: {{ $name | quote }}}
         {{- end }}
       {{- end }}
@@ -105,38 +141,10 @@ spec:
         {{- include "common.containerSecurity" . | nindent 8 }}
         {{- end }}
       volumeMounts:
-        - name: storage
-          mountPath: {{ $values.storage.mountPath | quote }}
-        {{- if $values.storage.text.bucket }}
-        - name: text
-          mountPath: {{ $values.storage.text.mountPath | quote }}
-          readOnly: true
-        {{- end }}
-        - name: shared-memory
-          mountPath: /dev/shm
-        {{- if $config }}
-        - name: run-config
-          mountPath: /etc/slipway
-          readOnly: true
-        {{- end }}
+        {{- include "common.pod.mounts" . | trim | nindent 8 }}
+    {{- with $pods.sidecars }}
+    {{- include "common.pod.containers" (dict "containers" . "image" $values.image) | trim | nindent 4 }}
+    {{- end }}
   volumes:
-    - name: storage
-      {{- include "common.pod.storage" (dict "storage" $values.storage "user" $user "host" $host) | nindent 6 }}
-    {{- if $values.storage.text.bucket }}
-    {{- include "common.pod.text" (dict "text" $values.storage.text "user" $user "host" $host) | nindent 4 }}
-    {{- end }}
-    - name: shared-memory
-      emptyDir:
-        medium: Memory
-        {{- with .memory }}
-        sizeLimit: {{ include "common.quantity" . | quote }}
-        {{- end }}
-    {{- if $config }}
-    - name: run-config
-      downwardAPI:
-        items:
-          - path: run.json
-            fieldRef:
-              fieldPath: metadata.annotations['slipway.dev/run-config']
-    {{- end }}
+    {{- include "common.pod.volumes" . | trim | nindent 4 }}
 {{- end -}}

@@ -1,7 +1,26 @@
 {{- /* The parts of the pod template in _pod.tpl. They take its arguments, unless a comment lists others. */ -}}
 
-{{- /* common.image: repository@digest, or repository:tag. Takes the values `image`. */ -}}
+{{- /* common.pods: YAML of the values `pods`, with those of head.pods or worker.pods, which replace entries of the same name. */ -}}
+{{- define "common.pods" -}}
+{{- mergeOverwrite (deepCopy .values.pods) (ternary .values.head.pods .values.worker.pods .head) | toYaml -}}
+{{- end -}}
+
+{{- /* common.pod.containers: YAML of sidecars or init containers. Takes `containers`, by name, and the values `image`. */ -}}
+{{- define "common.pod.containers" -}}
+{{- $in := . -}}
+{{- range $name, $container := .containers }}
+- name: {{ $name | quote }}
+  {{- $security := include "common.containerSecurity" . | fromYaml }}
+  {{- $image := $container.image }}
+  {{- with $in.image.registry }}{{ $image = printf "%s/%s" . $container.image }}{{ end }}
+  {{- $own := dict "image" $image "securityContext" (merge ($container.securityContext | default dict) $security) }}
+  {{- toYaml (merge $own $container) | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* common.image: repository@digest, or repository:tag, in the registry. Takes the values `image`. */ -}}
 {{- define "common.image" -}}
+  {{- with .registry }}{{ . }}/{{ end -}}
   {{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end -}}
 {{- end -}}
 
@@ -15,7 +34,12 @@ capabilities:
 {{- /* The container's own variables, then JAX's platform, which worker.env overrides, then those from Secrets. */ -}}
 {{- define "common.pod.env" -}}
   {{- $env := .container.env | default list -}}
-  {{- if not .head -}}
+  {{- if .head -}}
+    {{- range $name, $value := .values.head.env }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
+    {{- range $name, $secret := .values.head.secretEnv -}}
+      {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" $secret)) -}}
+    {{- end -}}
+  {{- else -}}
     {{- $plain := dict "JAX_PLATFORMS" (get (dict "tpu" "tpu,cpu" "gpu" "cuda,cpu" "cpu" "cpu") .slice.resolved.kind) -}}
     {{- if eq (include "common.resource" .slice.resolved) "amd.com/gpu" }}{{ $_ := set $plain "JAX_PLATFORMS" "rocm,cpu" }}{{ end -}}
     {{- if eq .slice.resolved.kind "tpu" }}{{ $_ := set $plain "ENABLE_PJRT_COMPATIBILITY" "true" }}{{ end -}}
@@ -52,61 +76,9 @@ capabilities:
   {{- $annotations := dict -}}
   {{- if or (eq .kind "gcsfuse") .text.bucket -}}
     {{- $_ := set $annotations "gke-gcsfuse/volumes" "true" -}}
-    {{- range $name, $limit := .sidecarLimits }}{{ $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) $limit }}{{ end -}}
+    {{- range $name, $limit := .sidecarLimits }}{{ $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) }}{{ end -}}
   {{- end -}}
   {{- $annotations | toJson -}}
-{{- end -}}
-
-{{- /* The source of the volume. Takes `storage`; `user`, the owner of the files, because a bucket stores no owners; and
-`host`, whether the pod uses its machine's network. */ -}}
-{{- define "common.pod.storage" -}}
-{{- if eq .storage.kind "gcsfuse" -}}
-{{- $options := list .storage.mountOptions -}}
-{{- if .user }}{{ $options = append $options (printf "uid=%d,gid=%d" .user .user) }}{{ end -}}
-csi:
-  driver: gcsfuse.csi.storage.gke.io
-  volumeAttributes:
-    bucketName: {{ .storage.bucket | quote }}
-    mountOptions: {{ $options | compact | join "," | quote }}
-    {{- if .host }}
-    # Without this, the driver cannot find the service account of a pod on the host's network (GKE 1.29 and later).
-    hostNetworkPodKSA: "true"
-    {{- end }}
-{{- else if eq .storage.kind "pvc" -}}
-persistentVolumeClaim:
-  claimName: {{ .storage.claim | quote }}
-{{- else -}}
-emptyDir: {}
-{{- end }}
-{{- end -}}
-
-{{- /* The read-only volume with text, and the volume of its cache, whose name is that of GKE. Takes the values
-`storage.text` as `text`; `user` and `host`. */ -}}
-{{- define "common.pod.text" -}}
-{{- $options := list .text.mountOptions -}}
-{{- if .user }}{{ $options = append $options (printf "uid=%d,gid=%d" .user .user) }}{{ end -}}
-- name: text
-  csi:
-    driver: gcsfuse.csi.storage.gke.io
-    readOnly: true
-    volumeAttributes:
-      bucketName: {{ .text.bucket | quote }}
-      mountOptions: {{ $options | compact | join "," | quote }}
-      {{- with .text.cacheSize }}
-      fileCacheCapacity: {{ include "common.quantity" . | quote }}
-      fileCacheForRangeRead: "true"
-      {{- end }}
-      {{- if .host }}
-      hostNetworkPodKSA: "true"
-      {{- end }}
-{{- if .text.cacheSize }}
-- name: gke-gcsfuse-cache
-  emptyDir:
-    {{- if eq .text.cacheMedium "memory" }}
-    medium: Memory
-    {{- end }}
-    sizeLimit: {{ include "common.quantity" .text.cacheSize | quote }}
-{{- end }}
 {{- end -}}
 
 {{- /*

@@ -7,7 +7,7 @@ The result is rounded up to thousandths, as the API server rounds the resources 
 or too large for 64 bits, is returned unchanged, for the rules or the API server to reject.
 */ -}}
 {{- define "common.quantity" -}}
-  {{- $text := ternary . (toJson .) (kindIs "string" .) -}}
+  {{- $text := ternary . (toJson .) (kindIs "string" .) | trimPrefix "+" -}}
   {{- $unit := regexFind "([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$" $text -}}
   {{- $number := trimSuffix $unit $text -}}
   {{- $digits := regexReplaceAll "^0+" (replace "." "" $number) "" -}}
@@ -78,4 +78,18 @@ or too large for 64 bits, is returned unchanged, for the rules or the API server
       {{- include "common.quantity.decimal" (dict "digits" (toString $amount) "exponent" 0) -}}
     {{- end -}}
   {{- end -}}
+{{- end -}}
+
+{{- /* A quantity as a number, to compare quantities: in cores or in bytes. */ -}}
+{{- define "common.quantity.number" -}}
+  {{- $canonical := include "common.quantity" . -}}
+  {{- $unit := regexFind "[A-Za-z]*$" $canonical -}}
+  {{- $number := trimSuffix $unit $canonical | float64 -}}
+  {{- $powers := dict "k" 1 "M" 2 "G" 3 "T" 4 "P" 5 "E" 6 -}}
+  {{- if eq $unit "m" -}}
+    {{- $number = divf $number 1000 -}}
+  {{- else -}}
+    {{- range until (get $powers (trimSuffix "i" $unit | replace "K" "k") | int) }}{{ $number = mulf $number (ternary 1024 1000 (hasSuffix "i" $unit)) }}{{ end -}}
+  {{- end -}}
+  {{- $number -}}
 {{- end -}}

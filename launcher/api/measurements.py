@@ -1,0 +1,40 @@
+"""Metrics of runs, and profiles of their steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from launcher.backends.lookup import find
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from launcher.backends.profile import Profile
+
+
+def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any]]:
+    """Return the run's metrics, ordered by step.
+
+    There is an entry for each step (step, loss, step_seconds, tokens_per_second_per_device, …, time), and for each
+    held-out evaluation (step, eval_loss, time). For a step that was repeated after a restart, the later entry is used.
+    On a cluster, the metrics are read from the run's log: raises LauncherError if the log was deleted with its pods.
+    """
+    backend, found = find(name, target)
+    entries = backend.metrics(found.name)
+    latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
+    return [latest[key] for key in sorted(latest)]
+
+
+def profile(
+    name: str, *, steps: int = 5, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
+) -> Profile:
+    """Record the next steps of a run with JAX's profiler, and return the profile.
+
+    Waits until the steps are done. `say` is called with sentences about what it waits for. Raises
+    LauncherError if the run cannot be profiled, or ends before, or if it is on a cluster where you may not run commands
+    in pods.
+    """
+    from launcher.backends.profile import capture
+
+    return capture(*find(name, target), steps, say)

@@ -1,0 +1,1 @@
+"""Optional products, which only import the core: see launcher/plugins.py. Each folder can be deleted."""

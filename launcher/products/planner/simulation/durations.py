@@ -1,0 +1,126 @@
+"""How long a run takes: from its measured steps, else a forecast, else its deadline, else an assumption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from launcher import formatting
+from launcher.backends.base import RunStatus
+from launcher.k8s.objects import Object
+from launcher.products.planner.forecast import known_forecast
+
+DEFAULT_ASSUMPTION = 4 * 3600.0
+"""Seconds that a run takes if nothing is known about it."""
+
+LEAST = 1.0
+"""Seconds that a run which runs needs at least until its end."""
+
+OVERRUN = 0.05
+"""The part of its whole time that a run still needs at least if that time is a forecast or an assumption. A run that
+reaches such a time shows that it was too short; a deadline and measured steps have no such error."""
+
+
+class Source(StrEnum):
+    """The source of a duration."""
+
+    MEASURED = "measured"
+    FORECAST = "forecast"
+    DEADLINE = "deadline"
+    ASSUMED = "assumed"
+
+
+BANDS: Mapping[Source, tuple[float, float]] = {
+    # The steps' time varies little; evaluations and checkpoints come on top.
+    Source.MEASURED: (0.95, 1.15),
+    # The error of published forecasts (docs/reference/forecast-proof.md), and start-up, evaluations and checkpoints.
+    Source.FORECAST: (0.8, 1.5),
+    # A run ends at its deadline at the latest.
+    Source.DEADLINE: (0.25, 1.0),
+    Source.ASSUMED: (0.25, 2.0),
+}
+"""The factors of the shortest and of the longest duration that a band includes, by source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """The seconds that a run still takes, and their source. `text` describes it, as a clause."""
+
+    seconds: float
+    source: Source
+    text: str
+
+    @property
+    def shortest(self) -> float:
+        return self.seconds * BANDS[self.source][0]
+
+    @property
+    def longest(self) -> float:
+        return self.seconds * BANDS[self.source][1]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "source": str(self.source), "text": self.text}
+
+
+def time_left(
+    *, status: RunStatus | None, config: Mapping[str, Any], deadline: float | None, held: float, assumed: float
+) -> Duration:
+    """Return how long a run still takes.
+
+    `status` has the steps and losses of a run that runs; `config` is its run config, {} if it is not known. `deadline`
+    is the limit of its time in seconds. `held` is for how long it has had quota; 0 if it waits.
+    """
+    if status is not None and status.seconds_left is not None and status.step and status.steps:
+        left = status.steps - status.step
+        text = f"{left:,} of {status.steps:,} steps left, as fast as the last steps"
+        return Duration(max(LEAST, status.seconds_left), Source.MEASURED, text)
+    steps = _steps(config)
+    speed = known_forecast.speed(config) if steps else None
+    if steps and speed is not None:
+        done = status.step if status is not None and status.step else None
+        total = steps * speed.step_seconds
+        left_seconds = total - (done * speed.step_seconds if done is not None else held)
+        text = f"{steps:,} steps of {speed.step_seconds:.3g} s, as forecast"
+        return Duration(max(LEAST, OVERRUN * total, left_seconds), Source.FORECAST, text)
+    if deadline:
+        text = f"its deadline is {formatting.duration(deadline)}"
+        return Duration(max(LEAST, deadline - held), Source.DEADLINE, text)
+    text = f"assumed to take {formatting.duration(assumed)}"
+    return Duration(max(LEAST, OVERRUN * assumed, assumed - held), Source.ASSUMED, text)
+
+
+def checkpoint_seconds(config: Mapping[str, Any], step_seconds: float | None) -> float | None:
+    """Return the time between two checkpoints; None if it is not known."""
+    period = (config.get("train") or {}).get("checkpoint_period")
+    if not step_seconds or isinstance(period, bool) or not isinstance(period, int) or not 1 <= period < 2**53:
+        return None
+    return period * step_seconds
+
+
+def step_seconds(status: RunStatus | None, config: Mapping[str, Any]) -> float | None:
+    """Return the time of a step, measured or forecast; None if it is not known."""
+    if status is not None and status.seconds_left and status.steps and status.step is not None:
+        left = status.steps - status.step
+        if left > 0:
+            return status.seconds_left / left
+    speed = known_forecast.speed(config)
+    return None if speed is None else speed.step_seconds
+
+
+def deadline_of(obj: Object, workload_limit: object) -> float | None:
+    """Return the limit of a run's time in seconds: of its RayJob or JobSet, or Kueue's; None without one."""
+    spec = obj.get("spec") or {}
+    jobs = spec.get("replicatedJobs") or [{}]
+    of_job = ((jobs[0].get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds")
+    limits = [spec.get("activeDeadlineSeconds"), of_job, workload_limit]
+    found = [float(limit) for limit in limits if isinstance(limit, int | float) and limit > 0]
+    return min(found, default=None)
+
+
+def _steps(config: Mapping[str, Any]) -> int | None:
+    if (config.get("run") or {}).get("command"):
+        return None
+    steps = (config.get("train") or {}).get("steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None

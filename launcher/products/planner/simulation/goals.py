@@ -1,0 +1,77 @@
+"""The figure that advice improves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from launcher.config.suggest import closest, join_or
+from launcher.errors import UsageError
+from launcher.products.planner.simulation.comparison import Unit
+from launcher.products.planner.simulation.simulated import Figures
+
+_KINDS = ("wait", "utilisation", "lost")
+
+Score = tuple[float, float]
+"""Smaller is better. The first number counts runs that do not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure to improve: the 95th wait of a team, the utilisation of a flavor or of all, or lost chip-hours."""
+
+    kind: str
+    about: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Goal:
+        """Return the goal of wait:TEAM, utilisation, utilisation:FLAVOR or lost. Raises UsageError."""
+        kind, _, about = text.partition(":")
+        if kind not in _KINDS or ((kind == "wait") is not bool(about) and kind != "utilisation"):
+            raise UsageError(
+                f"--advise {text}: this is not a goal; use {join_or(['wait:TEAM', 'utilisation[:FLAVOR]', 'lost'])}."
+            )
+        return cls(kind, about)
+
+    @property
+    def title(self) -> str:
+        match self.kind:
+            case "wait":
+                return f"95th wait of {self.about}"
+            case "utilisation":
+                return f"utilisation of {self.about or 'all chips'}"
+        return "work lost to restarts"
+
+    @property
+    def unit(self) -> Unit:
+        units = {"wait": Unit.SECONDS, "utilisation": Unit.SHARE}
+        return units.get(self.kind, Unit.CHIP_HOURS)
+
+    def check(self, found: Figures) -> None:
+        """Raise UsageError if the team or the flavor does not occur."""
+        known = {"wait": found.teams, "utilisation": found.flavors}.get(self.kind, {})
+        if self.about and self.about not in known:
+            near = closest(self.about, known)
+            have = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}."
+            raise UsageError(
+                f'--advise: there is no {"team" if self.kind == "wait" else "flavor"} "{self.about}"{have}'
+            )
+
+    def value(self, found: Figures) -> float | None:
+        """Return the figure."""
+        if self.kind == "wait":
+            return found.teams[self.about].long_wait
+        if self.kind == "lost":
+            return found.lost_chip_hours
+        if self.about:
+            return found.flavors[self.about].utilisation
+        possible = sum(each.chip_hours / each.utilisation for each in found.flavors.values() if each.utilisation)
+        return found.chip_hours / possible if possible else None
+
+    def score(self, found: Figures) -> Score:
+        """Return how good the figure is."""
+        value = self.value(found)
+        never = float(found.teams[self.about].never if self.kind == "wait" else found.never)
+        if value is None:
+            return never, math.inf
+        return never, -value if self.kind == "utilisation" else value
