@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from launcher.products.report.build import build
 from tests.browser.chromium import TIMEOUT_MS, launch
@@ -36,11 +36,15 @@ class OpenPage:
         return self.page.evaluate(code)
 
     def until(self, condition: str, seconds: float = TIMEOUT_MS / 1000) -> bool:
-        """Return whether the JavaScript expression becomes true in this time. A loaded machine needs seconds."""
-        try:
-            self.page.wait_for_function(condition, timeout=1000 * seconds)
-        except PlaywrightTimeout:
-            return False
+        """Return whether the JavaScript expression becomes true in this time. A loaded machine needs seconds.
+
+        Playwright's wait_for_function evaluates in the page, which the page's Content-Security-Policy forbids.
+        """
+        end = time.monotonic() + seconds
+        while not self.js(condition):
+            if time.monotonic() > end:
+                return False
+            self.page.wait_for_timeout(50)
         return True
 
 

@@ -692,6 +692,9 @@ BAD = [
         "already have a container ray-head",
     ),
     InvalidValues(
+        "pods.sidecars", "pods: {sidecars: {A b: {image: i}}}", '"A b" is not a valid name;', (RUN, CLUSTER, SERVE)
+    ),
+    InvalidValues(
         "pods.sidecars.logs",
         "pods: {sidecars: {logs: {image: i}}}",
         "move it to pods.initContainers, with restartPolicy: Always.",
@@ -707,8 +710,14 @@ BAD = [
     InvalidValues(
         "commonLabels", "commonLabels: {slipway.dev/run: a}", "a controller sets slipway.dev/run; remove it."
     ),
+    InvalidValues("commonLabels", "commonLabels: {a b: c}", '"a b" is not a valid key of a label;'),
     InvalidValues("commonLabels.a", "commonLabels: {a: b c}", '"b c" is not a valid label value;'),
     InvalidValues("commonAnnotations", "commonAnnotations: {a b: c}", '"a b" is not a valid key of an annotation;'),
+    InvalidValues(
+        "pods.annotations",
+        "pods: {annotations: {ray.io/a: b}}",
+        "Slipway or a controller sets ray.io/a; remove it.",
+    ),
     InvalidValues("head.env", "head: {env: {A-B: a}}", '"A-B" is not a valid variable name;'),
     InvalidValues(
         "head.secretEnv.A",

@@ -64,6 +64,8 @@ def is_key(key: str) -> bool:
         return True  # the evaluators add it
     if key.startswith("train."):
         return key.removeprefix("train.") in maxtext()["keys"]
+    if key.startswith(("head.pods.", "worker.pods.")) and not key.endswith(".pods.*"):
+        key = key.partition(".")[2]  # both have the keys of pods
     node: Any = checks.schema("run")
     for part in key.split("."):
         entry = node.get("items") if part == "0" else node.get("items") or node.get("additionalProperties")
