@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import io
 import json
@@ -72,11 +73,14 @@ def call(arguments: Sequence[str], folder: Path, env: Mapping[str, str] | None =
         if importlib.util.find_spec("launcher.products.report"):
             for module in ("folders", "sources"):
                 patched.enter_context(mock.patch(f"launcher.products.report.{module}.read_bucket", _no_bucket))
+        gc.freeze()  # else each collection visits the objects of the tests before this one, too
         before = time.process_time()
         try:
             code = int(run(arguments))
         except SystemExit as error:
             code = int(error.code or 0)
+        finally:
+            gc.unfreeze()
         seconds = time.process_time() - before
     return Result(code, out.getvalue(), err.getvalue(), seconds, tuple(written))
 

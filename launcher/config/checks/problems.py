@@ -42,8 +42,24 @@ class Problem:
         if self.file in (SET, SWEEP) and self.key:
             return f"{self.file} {self.key}: {self.message.removeprefix(f'{self.key}: ')}"
         where = f"{Origin(self.file, self.line)}: " if self.file is not None and self.line is not None else ""
-        named = re.search(rf"(?<![\w.]){re.escape(self.key)}(?![\w.]*\w)", self.message)
-        return where + (self.message if named or not self.key else f"{self.key}: {self.message}")
+        return where + (self.message if _names(self.message, self.key) else f"{self.key}: {self.message}")
+
+
+_IN_KEY = re.compile(r"[\w.]")
+_MORE_OF_KEY = re.compile(r"[\w.]*\w")
+
+
+def _names(message: str, key: str) -> bool:
+    """Return whether the message has the key itself, not only as a part of another key; true for an empty key.
+
+    A regular expression for each key would take most of the time of a check with thousands of problems.
+    """
+    at = message.find(key)
+    while at >= 0:
+        if not (at and _IN_KEY.match(message[at - 1])) and not _MORE_OF_KEY.match(message, at + len(key)):
+            return True
+        at = message.find(key, at + 1)
+    return not key
 
 
 def error_in_file(error: InvalidFile) -> Problem:
