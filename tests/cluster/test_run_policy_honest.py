@@ -290,6 +290,8 @@ def test_a_field_that_no_chart_renders_is_refused(users: Users) -> None:
             shape_and_field = (field.shape, str(field.keys[-1]))
             if field.row is not None or shape_and_field in refused:
                 continue
+            if field.shape == "volume" and field.keys[-1] in LENIENT["policies"]["volumes"]:
+                continue
             obj = copy.deepcopy(users.objects[kind])
             if field.shape == "valueFrom":
                 set_at(*field.keys[:-2], value={"name": "X"})(obj)
