@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         render_release,
         uninstall,
     )
+    from launcher.api.run_lists import list_runs
     from launcher.api.run_logs import logs, model_logs
     from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
     from launcher.api.serving import IsServedModel, models, only_runs, run_or_model
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
         wait_sweep,
     )
     from launcher.api.values_files import default_files, init, presets
-    from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, list_runs, resolve
+    from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, resolve
     from launcher.backends.selection import RunFilter, select
 
 __all__ = [
@@ -138,6 +139,7 @@ _MODULES = {
     "launcher.api.ray_clusters": "clusters",
     "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
     "launcher.api.named_runs": "run_names",
+    "launcher.api.run_lists": "list_runs",
     "launcher.api.run_logs": "logs model_logs",
     "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
     "launcher.api.serving": "IsServedModel models only_runs run_or_model",
@@ -146,7 +148,7 @@ _MODULES = {
         "cancel_sweep delete_sweep find_sweep plan_sweep preview_sweep submit_sweep sweep wait_sweep"
     ),
     "launcher.api.values_files": "default_files init presets",
-    "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best list_runs resolve",
+    "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best resolve",
     "launcher.backends.selection": "RunFilter select",
 }
 HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

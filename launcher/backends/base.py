@@ -220,11 +220,10 @@ class Backend(Protocol):
         """The number of runs that can be created or ended in parallel, each in its own thread."""
         ...
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         """Return every run of this kind, newest first. Call `warn` with a sentence for each run that cannot be read.
 
-        With `sweep`, return only the runs of the sweep with that name. With `everything`, find the chips that no quota
-        counts, and return the objects in the queues that Slipway did not create, too.
+        With `sweep`, return only the runs of the sweep with that name.
         """
         ...
 

@@ -12,6 +12,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
+    from launcher.backends.kubernetes.backend import KubernetesBackend
     from launcher.backends.sweeps.sweep import Sweep
 
 # The backends of a target, and the error that prevents access to its cluster, if any.
@@ -54,14 +55,17 @@ def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
 
     Raises LauncherError if `target` includes a cluster that cannot be accessed.
     """
-    found, refusal = _backends(target)
+    found, refusal = reachable_backends(target)
     if refusal is not None:
         raise refusal
     return found
 
 
-def _backends(target: Target) -> Reachable:
-    """Return the backends and the error that prevents access to the cluster; local runs work without it."""
+def reachable_backends(target: Target, in_namespaces: type[KubernetesBackend] | None = None) -> Reachable:
+    """Return the backends and the error that prevents access to the cluster; local runs work without it.
+
+    `in_namespaces` is a class that replaces KubernetesBackend.
+    """
     found: list[Backend] = []
     if target.includes_local:
         from launcher.backends.local.backend import LocalBackend
@@ -77,7 +81,7 @@ def _backends(target: Target) -> Reachable:
     except LauncherError as error:
         return found, error
     kinds = (
-        KubernetesBackend(cluster, all_namespaces=target.all_namespaces),
+        (in_namespaces or KubernetesBackend)(cluster, all_namespaces=target.all_namespaces),
         RayClusterBackend(cluster, all_namespaces=target.all_namespaces),
     )
     return [*found, *kinds], None
@@ -136,7 +140,7 @@ def find_run(
     """Like `find`, but return None if the run does not exist. `summary` omits the fields that need more requests."""
     if not _NAME.fullmatch(name):
         return None
-    places, refusal = reachable or _backends(target)
+    places, refusal = reachable or reachable_backends(target)
 
     def look(backend: Backend) -> RunStatus | None:
         return backend.summary(name) if summary else backend.status(name)
@@ -177,7 +181,7 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
 
     from concurrent.futures import ThreadPoolExecutor
 
-    reachable = _backends(target)  # read the kubeconfig once, and share the connections
+    reachable = reachable_backends(target)  # read the kubeconfig once, and share the connections
     with ThreadPoolExecutor(1) as pool:  # in parallel: most verbs start with this
         asked = pool.submit(_sweeps_called, name, target, reachable=reachable)
         try:
@@ -201,26 +205,10 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
     return run
 
 
-def list_runs(
-    warn: Callable[[str], None] = lambda _: None,
-    *,
-    target: Target = DEFAULT_TARGET,
-    sweep: str = "",
-    everything: bool = False,
-) -> list[RunStatus]:
-    """Return every run, newest first. Call `warn` once for each run, or cluster, that cannot be read.
-
-    With `sweep`, return only the runs of that sweep. With `everything`, find the chips that no quota counts
-    (`uncounted_chips`), and return the objects in the queues that Slipway did not create (`foreign`), too. Raises
-    LauncherError if only a cluster is queried and it does not answer.
-    """
-    return [run for _, run in list_with_backends(warn, target=target, sweep=sweep, everything=everything)]
-
-
 def list_with_backends(
-    warn: Callable[[str], None], *, target: Target, sweep: str = "", everything: bool = False
+    warn: Callable[[str], None], *, target: Target, sweep: str = "", reachable: Reachable | None = None
 ) -> list[tuple[Backend, RunStatus]]:
-    """Return the runs of `list_runs`, each with its backend."""
+    """Return every run with its backend; see launcher.api.list_runs."""
     reported: set[str] = set()
 
     def once(sentence: str) -> None:
@@ -228,8 +216,8 @@ def list_with_backends(
             reported.add(sentence)
             warn(sentence)
 
-    places, refusal = _backends(target)
-    asked = _ask_each(places, lambda backend: backend.list(once, sweep=sweep, everything=everything))
+    places, refusal = reachable or reachable_backends(target)
+    asked = _ask_each(places, lambda backend: backend.list(once, sweep=sweep))
     for backend in places:
         for sentence in sorted(backend.cluster.unreadable) if backend.cluster is not None else ():
             once(f"{sentence} It is left out.")
@@ -254,7 +242,7 @@ def _sweeps_called(
     """
     from launcher.backends.sweeps import sweep as sweeps
 
-    places, refusal = reachable or _backends(target)
+    places, refusal = reachable or reachable_backends(target)
     found = []
     for backend, answer in _ask_each(places, lambda backend: sweeps.find(name, backend)):
         if isinstance(answer, LauncherError):
@@ -295,7 +283,7 @@ def no_run(name: str, target: Target) -> NoSuchRun:
         name = bare
     elif found := _sweeps_called(name, target):
         return IsSweep(name, *_only(name, found))
-    names = [status.name for status in list_runs(target=target)]
+    names = [run.name for _, run in list_with_backends(lambda _: None, target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""
     looked = _searched(target)

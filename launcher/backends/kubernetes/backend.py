@@ -13,11 +13,12 @@ from typing import Any
 
 from launcher.backends import progress
 from launcher.backends.base import GAP_SECONDS, SWITCH_SECONDS, RunStatus, State
-from launcher.backends.kubernetes import foreign, pod_failures, states
 from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import pod_failures, states
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes.polling import Wait
 from launcher.backends.kubernetes.positions import positions
+from launcher.backends.kubernetes.reader import Listing
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
@@ -62,27 +63,32 @@ class KubernetesBackend:
     def cli_args(self) -> str:
         return self.cluster.cli_args
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
-        listing = kube_view.all_seen(
-            self.cluster, sweep=sweep, all_namespaces=self.all_namespaces, with_pods=everything
-        )
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        listing = kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces)
+        statuses = self._statuses(listing)
+        if not sweep:
+            self._warn_without_namespace(statuses, warn)
+        return newest_first(statuses)
+
+    def _statuses(self, listing: Listing) -> Sequence[RunStatus]:
+        """Return the statuses of `listing.runs`, in that order."""
         runs = self._with_pods(listing.runs)
         workloads = [seen.workload for seen in runs if seen.workload is not None]
         places = positions(self.cluster, workloads, listing.workloads if self.all_namespaces else None)
-        statuses = [
+        return [
             replace(
                 self._with_stuck(seen),
                 position=places.get(seen.workload.uid) if seen.workload is not None else None,
             )
             for seen in runs
         ]
-        if everything and not sweep:
-            statuses = foreign.add(self.cluster, statuses, listing, warn, all_namespaces=self.all_namespaces)
-        if not statuses and not self.all_namespaces and not sweep:
-            with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
-                if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
-                    warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
-        return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
+
+    def _warn_without_namespace(self, statuses: Sequence[RunStatus], warn: Callable[[str], None]) -> None:
+        if statuses or self.all_namespaces:
+            return
+        with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
+            if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
+                warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
 
     def _with_pods(self, runs: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
         """Add the pods of the runs that are starting, since those may be stuck. One request reads all pods."""
@@ -358,6 +364,10 @@ class KubernetesBackend:
                 f'The run "{run.name}" is the Helm release {run.release}, and cannot {what} without it.',
                 f"To remove it: helm uninstall {run.release} -n {self.cluster.namespace}",
             )
+
+
+def newest_first(statuses: Sequence[RunStatus]) -> Sequence[RunStatus]:
+    return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
 
 def _replaced(name: str) -> LauncherError:

@@ -1,4 +1,4 @@
-"""Add to a list of runs the chips that no quota counts, and the objects in the queues that Slipway did not create.
+"""List, with the runs, the chips that no quota counts, and the objects in the queues that Slipway did not create.
 
 A foreign object is one for which Kueue has a Workload, and which Slipway did not create: a RayJob, JobSet, Job or pod
 of kubectl, for example.
@@ -12,24 +12,51 @@ from datetime import UTC, datetime
 from functools import partial
 
 from launcher.backends.base import RunStatus, State
-from launcher.backends.kubernetes.reader import Listing, foreign_objects
+from launcher.backends.kubernetes.backend import KubernetesBackend, newest_first
+from launcher.backends.kubernetes.reader import Listing, all_seen, foreign_objects, run_parallel
 from launcher.backends.kubernetes.run_object import KINDS
 from launcher.backends.kubernetes.states import eviction
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
+from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.uncounted import Owner, Uncounted, needs_ray_clusters, owner_of, uncounted
+from launcher.k8s.kueue.uncounted import FIELDS, UNUSED, Owner, Uncounted, needs_ray_clusters, owner_of, uncounted
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
+from launcher.k8s.pods import Pod
 
 _LISTED_APART = ("RayCluster",)
 """Kinds that `launcher list` shows in a table of their own, also those of other clients."""
 
 
-def add(
+class QueueBackend(KubernetesBackend):
+    """The runs of a namespace, and what else is in its queues; only `list` differs."""
+
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
+        if sweep:
+            return super().list(warn, sweep=sweep)
+        listing, pods = run_parallel(
+            [partial(all_seen, self.cluster, all_namespaces=self.all_namespaces), self._pods_with_nodes]
+        )
+        statuses = _complete(
+            self.cluster, self._statuses(listing), listing, pods, warn, all_namespaces=self.all_namespaces
+        )
+        self._warn_without_namespace(statuses, warn)
+        return newest_first(statuses)
+
+    def _pods_with_nodes(self) -> Sequence[Pod] | ClusterError:
+        """Return the pods that have nodes and have not ended; the error if they cannot be read."""
+        try:
+            listed = self.cluster.list(POD, fields=FIELDS, all_namespaces=self.all_namespaces, without=UNUSED)
+        except ClusterError as error:  # the list of runs is still useful
+            return error
+        return [*map(Pod, listed)]
+
+
+def _complete(
     cluster: Cluster,
     statuses: Sequence[RunStatus],
     listing: Listing,
+    pods: Sequence[Pod] | ClusterError,
     warn: Callable[[str], None],
     *,
     all_namespaces: bool = False,
@@ -40,7 +67,7 @@ def add(
     """
     if not listing.workloads:  # without Kueue, or in a namespace that does not use it, there is no quota
         return list(statuses)
-    found = _uncounted(cluster, listing, warn, all_namespaces=all_namespaces)
+    found = _uncounted(cluster, listing, pods, warn, all_namespaces=all_namespaces)
     now = datetime.now(UTC)
     by_owner = {each.owner: each for each in found}
     runs = [Owner(seen.run.namespace, seen.run.kind, seen.run.name, seen.run.uid) for seen in listing.runs]
@@ -76,20 +103,25 @@ def _with_uncounted(status: RunStatus, each: Uncounted | None, now: datetime) ->
 
 
 def _uncounted(
-    cluster: Cluster, listing: Listing, warn: Callable[[str], None], *, all_namespaces: bool
+    cluster: Cluster,
+    listing: Listing,
+    pods: Sequence[Pod] | ClusterError,
+    warn: Callable[[str], None],
+    *,
+    all_namespaces: bool,
 ) -> list[Uncounted]:
-    if isinstance(listing.pods, ClusterError):
-        warn(f"{listing.pods.message} Chips that no quota counts are not shown.")
+    if isinstance(pods, ClusterError):
+        warn(f"{pods.message} Chips that no quota counts are not shown.")
         return []
-    if not listing.pods or listing.workloads is None:
+    if not pods or listing.workloads is None:
         return []
     clusters: list[ApiObject] = []
-    if needs_ray_clusters(listing.pods, listing.workloads):
+    if needs_ray_clusters(pods, listing.workloads):
         try:
             clusters = [*map(ApiObject, cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces))]
         except ClusterError as error:
             warn(f"{error.message} The runs of their pods are not known.")
-    return uncounted(listing.pods, listing.workloads, datetime.now(UTC), ray_clusters=clusters)
+    return uncounted(pods, listing.workloads, datetime.now(UTC), ray_clusters=clusters)
 
 
 def _foreign(

@@ -19,8 +19,7 @@ from launcher.config.kinds import RunKind
 from launcher.config.provisioning import provisioning
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
-from launcher.k8s.client import POD, WORKLOAD, Cluster, ClusterError, Kind, KindNotServed
-from launcher.k8s.kueue import uncounted
+from launcher.k8s.client import POD, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Manifest, Object
@@ -78,38 +77,30 @@ def own_pods(run: RunObject, pods: Iterable[Pod]) -> tuple[Pod, ...]:
 class Listing:
     """Runs with their Workloads but without pods, and all Workloads of the same namespaces; None without Kueue.
 
-    `not_runs` are objects with the label of runs that are not runs: RunObject.is_run is False. `pods` are the pods of
-    the same namespaces that have nodes, without the fields of k8s.kueue.uncounted.UNUSED; the error if they cannot be
-    read, or None if they were not requested.
+    `not_runs` are objects with the label of runs that are not runs: RunObject.is_run is False.
     """
 
     runs: Sequence[ObservedRun]
     workloads: Sequence[Workload] | None
     not_runs: Sequence[RunObject] = ()
-    pods: Sequence[Pod] | ClusterError | None = None
 
 
-def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False, with_pods: bool = False) -> Listing:
-    """Return every run of the namespace, or of all (`all_namespaces`). With `sweep`, only the runs of that sweep.
-
-    With `with_pods`, read the pods of all objects, too.
-    """
+def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False) -> Listing:
+    """Return every run of the namespace, or of all (`all_namespaces`). With `sweep`, only the runs of that sweep."""
     of_runs = _listers(
         cluster, f"{label_keys.RUN},{label_keys.SWEEP}={sweep}" if sweep else label_keys.RUN, all_namespaces
     )
     of_workloads = partial(_workloads, cluster, all_namespaces=all_namespaces)
-    pods: Sequence[Pod] | ClusterError | None = None
     if sweep:  # most names are not a sweep's, and a list of all Workloads is large
         runs = run_parallel(of_runs)
         workloads = of_workloads() if any(runs) else []
     else:
-        of_pods = partial(_pods_with_nodes, cluster, all_namespaces)
-        *runs, workloads, pods = run_parallel([*of_runs, of_workloads, of_pods if with_pods else lambda: None])
+        *runs, workloads = run_parallel([*of_runs, of_workloads])
     by_owner = {workload.label(label_keys.KUEUE_JOB_UID): workload for workload in workloads or ()}
     kueue = workloads is not None
     parsed = [RunObject.parse(obj) for found in runs for obj in found]
     observed = [ObservedRun(run, by_owner.get(run.uid), None, kueue) for run in parsed if run.is_run]
-    return Listing(observed, workloads, [run for run in parsed if not run.is_run], pods)
+    return Listing(observed, workloads, [run for run in parsed if not run.is_run])
 
 
 def run_objects(cluster: Cluster, *, all_namespaces: bool = False) -> list[RunObject]:
@@ -165,15 +156,6 @@ def _workloads(cluster: Cluster, *, labels: str = "", all_namespaces: bool = Fal
     except KindNotServed:
         return None
     return kueue.workloads(listed)
-
-
-def _pods_with_nodes(cluster: Cluster, all_namespaces: bool) -> Sequence[Pod] | ClusterError:
-    """Return the pods that have nodes and have not ended; the error if they cannot be read."""
-    try:
-        listed = cluster.list(POD, fields=uncounted.FIELDS, all_namespaces=all_namespaces, without=uncounted.UNUSED)
-    except ClusterError as error:  # the list of runs is still useful
-        return error
-    return [*map(Pod, listed)]
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -67,7 +67,7 @@ class LocalBackend:
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         statuses = []
         with sentences("The runs cannot be listed"):
             if self.runs.is_dir() and (changed := folder.make_private(self.runs)):

@@ -72,7 +72,7 @@ class RayClusterBackend:
 
     # --- reading ---
 
-    def list(self, warn: Callable[[str], None], *, sweep: str = "", everything: bool = False) -> Sequence[RunStatus]:
+    def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
         newest: list[Attempt] = []
         try:
             existing = ray_clusters.all_clusters(self.cluster, all_namespaces=self.all_namespaces)
