@@ -20,9 +20,9 @@ from launcher.config.checks import weights_rules
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.config.values.tree import Origin, Values
 from launcher.config.weights import Source
-from launcher.diagnose.explain import rules_impossible, rules_not_queued
+from launcher.diagnose.explain import rules_impossible, rules_queue
 from launcher.diagnose.explain.finding import Finding
-from launcher.diagnose.explain.situation import Situation
+from launcher.diagnose.explain.queue_situation import QueueSituation
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import NAMESPACE, PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
 from launcher.k8s.kueue.quota import Fit
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 _ALWAYS_ACCEPTED = 8  # the pod sets that each supported version of Kueue accepts
-_Rule = Callable[[Situation], Finding | None]
+_Rule = Callable[[QueueSituation], Finding | None]
 # (rule, default key, severity). ERROR refuses the run. The default key is reported if the finding has no key that the
 # user set.
 _RULES: tuple[tuple[_Rule, str, str], ...] = (
-    (rules_not_queued.no_local_queue, "queue.name", ERROR),
-    (rules_not_queued.no_cluster_queue, "queue.name", ERROR),
-    (rules_not_queued.local_queue_stopped, "queue.name", WARNING),
-    (rules_not_queued.cluster_queue_closed, "queue.name", WARNING),
+    (rules_queue.no_local_queue, "queue.name", ERROR),
+    (rules_queue.no_cluster_queue, "queue.name", ERROR),
+    (rules_queue.local_queue_stopped, "queue.name", WARNING),
+    (rules_queue.cluster_queue_closed, "queue.name", WARNING),
     (rules_impossible.not_covered, "queue.name", ERROR),
     (rules_impossible.no_flavor, "slice", ERROR),
     (rules_impossible.too_large, "slice.count", ERROR),
@@ -94,7 +94,7 @@ def has_room(obj: Mapping[str, Any], cluster: Snapshot) -> bool:
     return bool(verdicts) and all(verdict.fit is Fit.NOW for verdict in verdicts)
 
 
-def _lacks_priority(situation: Situation, priority: str) -> bool:
+def _lacks_priority(situation: QueueSituation, priority: str) -> bool:
     """Return whether the priority class is known to be missing: not if RBAC hides the classes, or without Kueue."""
     if priority in situation.priorities:
         return False
@@ -124,13 +124,13 @@ def expected_workload(obj: Mapping[str, Any], *, created: str, priority: int = 0
     )
 
 
-def _before(obj: Mapping[str, Any], cluster: Snapshot) -> Situation:
+def _before(obj: Mapping[str, Any], cluster: Snapshot) -> QueueSituation:
     """Return the situation right after creation: suspended, with the Workload that Kueue would create."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     run = copy.deepcopy(dict(obj))
     run["metadata"]["creationTimestamp"] = now
     run["spec"]["suspend"] = True
-    return Situation(RunObject.parse(run), cluster, expected_workload=expected_workload(run, created=now))
+    return QueueSituation(RunObject.parse(run), cluster, expected_workload=expected_workload(run, created=now))
 
 
 def _pod_sets(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

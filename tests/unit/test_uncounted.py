@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.backends.base import RunStatus
+from launcher.backends.kubernetes.foreign import QueueBackend
 from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.values.files import chart_defaults
 from launcher.diagnose.doctor import usage
@@ -188,7 +189,7 @@ def listed(here: Cluster) -> tuple[list[RunStatus], list[str]]:
     warned: list[str] = []
     backend = KubernetesSubmitter(cast(Any, here), poll_seconds=0.0, preflight=lambda *_: ())
     assert backend.list(warned.append) == []  # the verbs that change runs do not see the objects of others
-    return [*backend.list(warned.append, everything=True)], warned
+    return [*QueueBackend(cast(Any, here)).list(warned.append)], warned
 
 
 def test_objects_that_slipway_did_not_create_are_listed() -> None:

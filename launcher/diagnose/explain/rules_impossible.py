@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from launcher.diagnose.explain.finding import Evidence, Finding
-from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, resource_word, sentence
-from launcher.diagnose.explain.rules_not_queued import message_of, quote, waits
-from launcher.diagnose.explain.situation import Situation
+from launcher.diagnose.explain.formatting import amount, join_words, number, resource_word
+from launcher.diagnose.explain.queue_situation import QueueSituation
+from launcher.diagnose.explain.rules_queue import quote, waits
 from launcher.k8s.kueue.flavor_fit import FlavorFit
 from launcher.k8s.kueue.quota import Fit
 
@@ -27,7 +27,7 @@ _KEYS = {
 }
 
 
-def worst(situation: Situation, fit: Fit) -> FlavorFit | None:
+def worst(situation: QueueSituation, fit: Fit) -> FlavorFit | None:
     """Return the first verdict with this `fit`; None if another verdict is worse, or if none has it."""
     if not waits(situation) or situation.cluster_queue is None:
         return None
@@ -35,7 +35,7 @@ def worst(situation: Situation, fit: Fit) -> FlavorFit | None:
     return found[0] if found and found[0].fit is fit else None
 
 
-def not_covered(situation: Situation) -> Finding | None:
+def not_covered(situation: QueueSituation) -> Finding | None:
     """The queue has no quota for a resource that the pods request."""
     verdict = worst(situation, Fit.NOT_COVERED)
     if verdict is None:
@@ -69,7 +69,7 @@ def not_covered(situation: Situation) -> Finding | None:
     )
 
 
-def no_flavor(situation: Situation) -> Finding | None:
+def no_flavor(situation: QueueSituation) -> Finding | None:
     """No flavor of the queue matches the pods."""
     verdict = worst(situation, Fit.NO_FLAVOR)
     if verdict is None:
@@ -125,7 +125,7 @@ def no_flavor(situation: Situation) -> Finding | None:
     )
 
 
-def too_large(situation: Situation) -> Finding | None:
+def too_large(situation: QueueSituation) -> Finding | None:
     """The run requests more than the queue can ever have."""
     verdict = worst(situation, Fit.TOO_LARGE)
     if verdict is None:
@@ -151,29 +151,7 @@ def too_large(situation: Situation) -> Finding | None:
     )
 
 
-def topology_full(situation: Situation) -> Finding | None:
-    """Kueue's topology-aware scheduling found no placement: quota is available, but adjacent machines are not."""
-    text = message_of(situation)
-    if (
-        not waits(situation)
-        or "topology" not in text
-        or not ("doesn't allow to fit" in text or "allows to fit only" in text)
-    ):
-        return None
-    part = text[text.index("topology") :]
-    return Finding(
-        f"{situation.name} waits for nodes: quota is available, but Kueue finds no free nodes that are as close "
-        f"together as its slices require ({one_line(part, 160)}).",
-        quote(situation),
-        (
-            "Wait until a run on these nodes ends, or use fewer or smaller slices (slice.count, slice.topology).",
-            "slice.placement: exclusive leaves the placement to GKE's node pools, if the queue's flavor allows it.",
-            "Ask the platform team whether nodes are missing or not ready: kubectl get nodes.",
-        ),
-    )
-
-
-def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
+def _smaller(situation: QueueSituation, verdict: FlavorFit) -> Iterator[str]:
     """Suggest the largest run that would fit the same queue."""
     if verdict.resource in ("cpu", "memory"):
         word = verdict.resource
@@ -198,7 +176,7 @@ def _smaller(situation: Situation, verdict: FlavorFit) -> Iterator[str]:
             yield "Use a smaller slice (slice.topology); the queue has no other topology of this accelerator."
 
 
-def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Decimal]]:
+def _shapes(situation: QueueSituation, verdict: FlavorFit) -> Iterator[tuple[str, Decimal]]:
     """Yield other topologies of the same accelerator if the queue has quota for a whole slice, with that quota."""
     queue = situation.cluster_queue_name
     wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
@@ -215,7 +193,7 @@ def _shapes(situation: Situation, verdict: FlavorFit) -> Iterator[tuple[str, Dec
             yield shape, capacity
 
 
-def _elsewhere(situation: Situation) -> Iterator[str]:
+def _elsewhere(situation: QueueSituation) -> Iterator[str]:
     """Suggest another queue of the namespace that could admit the run as it is."""
     for called, queue in sorted(situation.local_queues.items()):
         target = queue.cluster_queue
@@ -225,53 +203,3 @@ def _elsewhere(situation: Situation) -> Iterator[str]:
         if verdicts and verdicts[0].fit <= Fit.WAITS:
             yield f"The queue {called} can have enough quota: {situation.with_values(f'queue.name={called}')}."
             return
-
-
-# The reasons of the condition QuotaReserved with which Kueue reports why a Workload waits (KEP-10852; by default from
-# Kueue 0.19). A sentence without its subject, and what helps.
-_REASONS = {
-    "WaitingForQuota": ("waits for quota that other runs use", "launcher queues shows which runs hold the quota."),
-    "ExceedsMaxQuota": (
-        "can never start: it requests more than the whole quota of its queue and its cohort",
-        "Reduce slice.count or the size of the slice, or ask the platform team for more quota.",
-    ),
-    "NoMatchingFlavor": (
-        "can never start: its queue has no flavor whose nodes its pods could use",
-        "Use an accelerator and a topology of the queue: launcher queues lists them.",
-    ),
-    "TopologyPlacementFailed": (
-        "waits for nodes that are close enough to each other",
-        "Wait for a run to end, or use slice.placement: any if the distance does not matter.",
-    ),
-    "WaitingForPreemptedWorkloads": (
-        "is about to start: it waits until the pods of preempted runs have ended",
-        "No action is needed.",
-    ),
-    "WaitingForPodsReady": (
-        "waits until the pods of the runs that Kueue admitted before it are ready",
-        "No action is needed; the platform team can change waitForPodsReady.blockAdmission in Kueue's configuration.",
-    ),
-    "Misconfigured": (
-        "cannot start because its queue is not configured correctly",
-        "Ask the platform team to correct the queue: kubectl describe clusterqueue shows what is wrong.",
-    ),
-    "Suspended": ("waits because its queue is stopped", "Ask the platform team when the queue is started again."),
-    "AdmissionGated": (
-        "waits for another controller that decides when it may be admitted",
-        "The annotation kueue.x-k8s.io/admission-gated-by of the Workload names the controller.",
-    ),
-}
-
-
-def reported_reason(situation: Situation) -> Finding | None:
-    """Kueue reports a reason that no other rule covers, for example because RBAC hides the queues."""
-    text = message_of(situation)
-    if not waits(situation) or not text or situation.workload is None:
-        return None
-    shown = (Evidence("Workload", situation.workload.name, sentence(one_line(text, 1000))),)
-    known = _REASONS.get(situation.workload.reserved.reason)
-    if known is None or situation.workload.reserved.is_true:
-        text = sentence(one_line(text))
-        return Finding(f"{situation.name} waits in the queue {situation.queue}, and Kueue reports: {text}", shown)
-    headline, suggestion = known
-    return Finding(f"{situation.name} {headline}.", shown, (suggestion,))

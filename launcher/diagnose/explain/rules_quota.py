@@ -8,10 +8,12 @@ from launcher.diagnose.explain import quota_usage
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import amount, join_words, number, one_line, ordinal, sentence
 from launcher.diagnose.explain.queue_position import queue_position
+from launcher.diagnose.explain.queue_situation import holds_quota
 from launcher.diagnose.explain.quota_usage import QuotaUsage
 from launcher.diagnose.explain.rules_impossible import worst
-from launcher.diagnose.explain.rules_not_queued import PATIENCE, message_of, other_queues, quote, waits
-from launcher.diagnose.explain.situation import Situation, holds_quota
+from launcher.diagnose.explain.rules_not_queued import PATIENCE
+from launcher.diagnose.explain.rules_queue import message_of, other_queues, quote, waits
+from launcher.diagnose.explain.situation import Situation
 from launcher.formatting import duration
 from launcher.k8s import label_keys
 from launcher.k8s.kueue.flavor_fit import FlavorFit

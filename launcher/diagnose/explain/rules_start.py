@@ -8,8 +8,10 @@ from launcher.backends.base import State
 from launcher.backends.kubernetes import pod_failures
 from launcher.diagnose.explain.finding import Evidence, Finding
 from launcher.diagnose.explain.formatting import join_words, one_line, sentence
-from launcher.diagnose.explain.rules_not_queued import PATIENCE, other_queues
-from launcher.diagnose.explain.situation import Event, Situation, holds_quota, warnings
+from launcher.diagnose.explain.queue_situation import holds_quota
+from launcher.diagnose.explain.rules_not_queued import PATIENCE
+from launcher.diagnose.explain.rules_queue import other_queues
+from launcher.diagnose.explain.situation import Event, Situation, warnings
 from launcher.k8s.objects import name, seconds_since, status
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"

@@ -14,6 +14,7 @@ from launcher.diagnose.explain import (
     rules_lifecycle,
     rules_not_queued,
     rules_pods,
+    rules_queue,
     rules_start,
 )
 from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
@@ -151,7 +152,7 @@ def _given_up(situation: ServedSituation) -> Finding | None:
             (Evidence("RayService", situation.name, f"Ready is False, {ready.reason}."),),
             (f"Correct the values, and {situation.again}.",),
         )
-    return Finding(f"{situation.name} failed: {sentence(one_line(reason))}", rules_not_queued.quote(situation))
+    return Finding(f"{situation.name} failed: {sentence(one_line(reason))}", rules_queue.quote(situation))
 
 
 def _application_failing(situation: ServedSituation) -> Finding | None:

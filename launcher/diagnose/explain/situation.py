@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
 
 from launcher.backends.base import State
 from launcher.backends.kubernetes import reader as kube_view
 from launcher.backends.kubernetes import states
-from launcher.backends.kubernetes.run_object import RunObject
-from launcher.diagnose.explain.formatting import time_since
-from launcher.k8s import client as door
-from launcher.k8s import label_keys
+from launcher.diagnose.explain.queue_situation import QueueSituation
+from launcher.k8s import client, label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.flavor_fit import FlavorFit, flavor_fits
-from launcher.k8s.kueue.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
-from launcher.k8s.kueue.quota import Quotas
+from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.nodes import Node
 from launcher.k8s.objects import ApiObject, Object, name, owner_uids, seconds_since
 from launcher.k8s.pods import Job, Pod
-
-
-class ClusterReader(Protocol):
-    """The read-only part of launcher.k8s.client.Cluster that is needed here."""
-
-    @property
-    def unreadable(self) -> Mapping[str, None]: ...
-
-    def get(self, kind: door.Kind, name: str, namespace: str | None = None) -> Any: ...
-
-    def list(
-        self,
-        kind: door.Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        all_namespaces: bool = False,
-        without: Sequence[str] = (),
-    ) -> Any: ...
-
-    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -62,21 +34,8 @@ class Event:
 
 
 @dataclass
-class Situation:
-    """A run and the related objects.
-
-    For a run that has not been submitted, `expected_workload` is the Workload that Kueue would create.
-    `cli_args` has the options that a command needs after the run's name to find it, if its namespace is not enough.
-    `unseen` lists what RBAC hides, a phrase each. `absent` has the kinds that the cluster does not serve.
-    """
-
-    run: RunObject
-    look: ClusterReader
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-    unseen: list[str] = field(default_factory=list)
-    absent: set[str] = field(default_factory=set)
-    expected_workload: Workload | None = None
-    cli_args: str = ""
+class Situation(QueueSituation):
+    """A run and the related objects: its queue, and its pods, nodes and events."""
 
     # --- words of the suggestions, which differ for a served model ---
 
@@ -85,41 +44,12 @@ class Situation:
         """The instruction to repeat what the user did, after a change."""
         return "submit it again"
 
-    def with_values(self, *sets: str) -> str:
-        """Return the instruction to repeat it with other values."""
-        given = " ".join(f"--set {item}" for item in sets)
-        if not self.submitted:
-            return f"submit it with {given}"
-        return f"launcher cancel {self.command_args}, then submit it again with {given} --continue"
-
     @property
     def resumes(self) -> str:
         """The start of the sentence that describes what follows a preemption."""
         return "It resumes automatically from its last checkpoint"
 
-    @property
-    def slices_key(self) -> str:
-        """The key of the values with the number of slices."""
-        return "slice.count"
-
     # --- the run itself ---
-
-    @property
-    def submitted(self) -> bool:
-        return self.expected_workload is None
-
-    @property
-    def name(self) -> str:
-        return self.run.name
-
-    @property
-    def namespace(self) -> str:
-        return self.run.namespace
-
-    @property
-    def command_args(self) -> str:
-        """The run as an argument of a command: "demo -n research"."""
-        return f"{self.name}{self.cli_args or f' -n {self.namespace}'}"
 
     def worker_option(self, pod: str) -> str:
         """Return the option with which logs prints the output of that pod; "" if logs needs none."""
@@ -158,21 +88,9 @@ class Situation:
         """Seconds since the run's object was created."""
         return seconds_since(self.run.created, self.now)
 
-    def ago(self, since: object) -> str:
-        """Return how long ago an RFC 3339 time was, as readable text; "" without a time."""
-        return time_since(str(since or ""), self.now)
-
     def lasts(self, since: str, seconds: float) -> bool:
         """Return whether something has lasted at least so long since an RFC 3339 time; True without a time."""
         return not since or seconds_since(since, self.now) >= seconds
-
-    @cached_property
-    def slices(self) -> int:
-        """The number of slices that the run requests."""
-        if self.run.ray:
-            spec = self.run.raw["spec"].get("rayClusterSpec") or {}
-            return sum(int(group.get("replicas") or 1) for group in spec.get("workerGroupSpecs") or []) or 1
-        return sum(int(job.get("replicas") or 1) for job in self.run.raw["spec"].get("replicatedJobs") or []) or 1
 
     @cached_property
     def topology(self) -> str:
@@ -186,79 +104,13 @@ class Situation:
     # --- its Workload and its queue ---
 
     @cached_property
-    def workload(self) -> Workload | None:
-        """The run's Workload: the newest, if there are several."""
-        if self.expected_workload is not None:
-            return self.expected_workload
-        found = self._list(door.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
-        return kueue.newest(kueue.workloads(found))
-
-    @property
-    def queue(self) -> str:
-        """The name of the run's LocalQueue; "" if it has none."""
-        return self.run.queue or (self.workload.local_queue if self.workload else "")
-
-    @cached_property
-    def local_queues(self) -> dict[str, LocalQueue]:
-        """The LocalQueues of the run's namespace."""
-        return {queue.name: queue for queue in map(LocalQueue, self._list(door.LOCAL_QUEUE))}
-
-    @property
-    def local_queue(self) -> LocalQueue | None:
-        return self.local_queues.get(self.queue)
-
-    @property
-    def cluster_queue_name(self) -> str:
-        return self.local_queue.cluster_queue if self.local_queue else ""
-
-    @property
-    def cluster_queue(self) -> ClusterQueue | None:
-        return self.cluster_queues.get(self.cluster_queue_name)
-
-    @cached_property
-    def cluster_queues(self) -> dict[str, ClusterQueue]:
-        return {queue.name: queue for queue in map(ClusterQueue, self._list(door.CLUSTER_QUEUE, everywhere=True))}
-
-    @cached_property
-    def flavors(self) -> dict[str, ResourceFlavor]:
-        return {item.name: item for item in map(ResourceFlavor, self._list(door.RESOURCE_FLAVOR, everywhere=True))}
-
-    @cached_property
-    def quotas(self) -> Quotas:
-        return Quotas(self.cluster_queues.values(), map(Cohort, self._list(door.COHORT, everywhere=True)))
-
-    @cached_property
-    def pod_sets(self) -> list[kueue.PodSet]:
-        return self.workload.pod_sets if self.workload else []
-
-    @cached_property
-    def verdicts(self) -> list[FlavorFit]:
-        """How the run's requests fit its queue, the worst first; [] if the queue cannot be read."""
-        return self.fits_in(self.cluster_queue_name)
-
-    def fits_in(self, queue: str) -> list[FlavorFit]:
-        """Return how the run's requests fit any ClusterQueue; see `verdicts`."""
-        if queue not in self.quotas or not self.flavors:
-            return []
-        return flavor_fits(self.pod_sets, queue, self.quotas, self.flavors)
-
-    @cached_property
-    def admission_checks(self) -> dict[str, AdmissionCheck]:
-        return {check.name: check for check in map(AdmissionCheck, self._list(door.ADMISSION_CHECK, everywhere=True))}
-
-    @cached_property
-    def priorities(self) -> dict[str, int]:
-        """The WorkloadPriorityClasses and their values."""
-        return {item.name: item.value for item in map(PriorityClass, self._list(door.PRIORITY_CLASS, everywhere=True))}
-
-    @cached_property
     def workloads(self) -> list[Workload]:
         """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            found: list[Object] = self.look.list(door.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
+            found: list[Object] = self.look.list(client.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
         except Forbidden:
             self.unseen.append("the runs of other teams")
-            found = self._list(door.WORKLOAD, without=[kueue.TEMPLATES])
+            found = self._list(client.WORKLOAD, without=[kueue.TEMPLATES])
         except KindNotServed:
             return []
         return kueue.workloads(found)
@@ -267,7 +119,7 @@ class Situation:
     def all_local_queues(self) -> list[LocalQueue]:
         """The LocalQueues of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            found: list[Object] = self.look.list(door.LOCAL_QUEUE, all_namespaces=True)
+            found: list[Object] = self.look.list(client.LOCAL_QUEUE, all_namespaces=True)
         except (Forbidden, KindNotServed):
             return list(self.local_queues.values())
         return list(map(LocalQueue, found))
@@ -283,13 +135,13 @@ class Situation:
     def ray_cluster(self) -> ApiObject | None:
         """The current RayCluster of a RayJob, or None."""
         called = self.run.ray_job.cluster
-        found = self._get(door.RAY_CLUSTER, called) if self.run.ray and called else None
+        found = self._get(client.RAY_CLUSTER, called) if self.run.ray and called else None
         return ApiObject(found) if found else None
 
     @cached_property
     def pods(self) -> list[Pod]:
         """The pods of this attempt, as `status` selects them."""
-        listed = self._list(door.POD, labels=f"{label_keys.RUN}={self.name}")
+        listed = self._list(client.POD, labels=f"{label_keys.RUN}={self.name}")
         return list(kube_view.own_pods(self.run, map(Pod, listed)))
 
     @cached_property
@@ -297,7 +149,7 @@ class Situation:
         """The Jobs of a JobSet."""
         if self.run.ray:
             return []
-        return list(map(Job, self._list(door.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")))
+        return list(map(Job, self._list(client.JOB, labels=f"{label_keys.JOB_SET_NAME}={self.name}")))
 
     @cached_property
     def pods_wanted(self) -> int:
@@ -312,27 +164,27 @@ class Situation:
 
     @cached_property
     def nodes(self) -> list[Node]:
-        return list(map(Node, self._list(door.NODE, everywhere=True)))
+        return list(map(Node, self._list(client.NODE, everywhere=True)))
 
     @cached_property
     def nodes_with_maintenance(self) -> list[Node]:
         """The nodes with the label with which GKE announces maintenance; reading all nodes would take long."""
-        return list(map(Node, self._list(door.NODE, labels=label_keys.MAINTENANCE_TIME, everywhere=True)))
+        return list(map(Node, self._list(client.NODE, labels=label_keys.MAINTENANCE_TIME, everywhere=True)))
 
     @cached_property
     def claims(self) -> dict[str, Object]:
         """The PersistentVolumeClaims of the namespace."""
-        return {name(item): item for item in self._list(door.PVC)}
+        return {name(item): item for item in self._list(client.PVC)}
 
     @cached_property
     def resource_quotas(self) -> list[Object]:
-        return self._list(door.RESOURCE_QUOTA)
+        return self._list(client.RESOURCE_QUOTA)
 
     def events(self, kind: str, called: str, of: str = "") -> list[Event]:
         """Return the events of an object of the namespace, the newest first; with `of`, only those of that uid."""
         key = (kind, called)
         if key not in self._events:
-            raw = self._list(door.EVENT, fields=f"involvedObject.kind={kind},involvedObject.name={called}")
+            raw = self._list(client.EVENT, fields=f"involvedObject.kind={kind},involvedObject.name={called}")
             ours = [item for item in raw if not of or str((item.get("involvedObject") or {}).get("uid")) == of]
             self._events[key] = sorted(map(_event, ours), key=lambda event: event.at, reverse=True)
         return self._events[key]
@@ -361,7 +213,7 @@ class Situation:
     def _events(self) -> dict[tuple[str, str], list[Event]]:
         return {}
 
-    def _get(self, kind: door.Kind, called: str) -> Object | None:
+    def _get(self, kind: client.Kind, called: str) -> Object | None:
         try:
             found: Object | None = self.look.get(kind, called, self.namespace)
         except Forbidden:
@@ -371,32 +223,6 @@ class Situation:
             self.absent.add(kind.kind)
             return None
         return found
-
-    def _list(
-        self,
-        kind: door.Kind,
-        *,
-        labels: str = "",
-        fields: str = "",
-        everywhere: bool = False,
-        without: Sequence[str] = (),
-    ) -> list[Object]:
-        """Return the objects of a kind, of the run's namespace unless `everywhere`; [] if hidden or not served."""
-        try:
-            found: list[Object] = self.look.list(
-                kind, None if everywhere else self.namespace, labels=labels, fields=fields, without=without
-            )
-        except Forbidden:
-            self._hide(kind)
-            return []
-        except KindNotServed:
-            self.absent.add(kind.kind)
-            return []
-        return found
-
-    def _hide(self, kind: door.Kind) -> None:
-        if (phrase := f"the {kind.kind}s") not in self.unseen:
-            self.unseen.append(phrase)
 
 
 def _event(item: Object) -> Event:
@@ -429,7 +255,3 @@ def _event(item: Object) -> Event:
 def warnings(events: Sequence[Event], *reasons: str) -> list[Event]:
     """Return the warnings among events; only those with one of `reasons`, if any are given."""
     return [event for event in events if event.warning and (not reasons or event.reason in reasons)]
-
-
-def holds_quota(workload: Workload | None) -> bool:
-    return workload is not None and workload.has_quota
