@@ -64,6 +64,7 @@ CASES = [
     ("worker: {env: {A: 1}}\n", "worker.env.A is the number 1; it must be text; put it in quotes."),
     ("slice: null\n", "slice has no value (null); set a value, or remove the key."),
     ("slice: {count: null}\n", "slice.count has no value (null); set a value, or remove the key."),
+    ("common: {prices: {mine: {}}}\n", "common.prices.mine.perChipHour is missing; set a value."),
     ("train: {attention: flashy}\n", 'Did you mean "flash"?'),
     ("train: {remat_policy: everything}\n", 'train.remat_policy is "everything"; it must be one of custom, full, '),
     ("train: []\n", "train is a list; it must be a map of keys to values."),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.checks.schema import NO_VALUE
 from launcher.config.kinds import RunKind
 from launcher.config.values.tree import SET, SWEEP, Origin, Values, dotted
 
@@ -95,6 +96,8 @@ class CheckContext:
         return kind == RunKind.LOCAL and (table_of(self.tree).get(accelerator) or {}).get("kind") == "tpu"
 
     def problem(self, rule: str, path: Sequence[str], message: str, severity: str = ERROR) -> Problem:
+        if message.endswith(NO_VALUE) and tuple(path) not in self.user.origins:
+            message = message.removesuffix(NO_VALUE) + "is missing; set a value."
         origin = self.user.origin(path)
         file, line = (origin.file, origin.line) if origin else (None, None)
         return Problem(rule, severity, message, file, line, dotted(path))

@@ -22,7 +22,7 @@ from launcher.config.checks.data_rules import DATA_RULES
 from launcher.config.checks.model_rules import MODEL_RULES
 from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
 from launcher.config.checks.resource_rules import RESOURCE_RULES
-from launcher.config.checks.schema import Violation, leaves, spell_value, violations
+from launcher.config.checks.schema import NO_VALUE, Violation, leaves, spell_value, violations
 from launcher.config.checks.value_rules import value_rules
 from launcher.config.checks.weights_rules import WEIGHTS_RULES
 from launcher.config.kinds import RunKind
@@ -121,7 +121,7 @@ _SUGGESTIONS = 20
 def _schema_violations(case: CheckContext) -> Iterator[Violation]:
     yield from violations(schema("run"), case.tree)
     if "common" not in case.tree:
-        yield Violation(("common",), "missing-key", "has no value (null); set a value, or remove the key.")
+        yield Violation(("common",), "missing-key", NO_VALUE)
     elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
         yield from violations(schema("common"), case.tree["common"], ("common",))
 

@@ -20,6 +20,9 @@ KEYWORDS = {
 
 _LARGEST = 2**31 - 1  # the largest 32-bit integer in Kubernetes; messages about -1 do not mention it
 
+NO_VALUE = "has no value (null); set a value, or remove the key."
+"""The end of the message about a required key; CheckContext.problem changes it if no layer has the key."""
+
 _NAMES = {
     "object": "a map of keys to values",
     "array": "a list",
@@ -86,7 +89,7 @@ def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]
     others = schema.get("additionalProperties", True)
     for key in schema.get("required", ()):
         if key not in value:
-            yield Violation((*path, key), "missing-key", "has no value (null); set a value, or remove the key.")
+            yield Violation((*path, key), "missing-key", NO_VALUE)
     for key, child in value.items():
         if key in properties:
             yield from violations(properties[key], child, (*path, key))

@@ -12,6 +12,7 @@ from launcher.products.planner.simulation.changes import Changes
 from launcher.products.planner.simulation.charts import all_lanes, waiting_steps
 from launcher.products.planner.simulation.comparison import Comparison
 from launcher.products.planner.simulation.page import page
+from launcher.products.planner.simulation.simulated import figures
 from tests.products.planner.test_simulation_trace import BUSY, platform, simulated
 
 
@@ -36,6 +37,13 @@ def test_two_runs_at_once_have_different_slices(tmp_path: Path) -> None:
     result = simulated(tmp_path, text)
     (lanes,) = all_lanes(result, result.ends)
     assert [(bar.run, bar.low, bar.high) for bar in lanes.bars] == [("r0", 0, 2), ("r1", 2, 4), ("r2", 4, 6)]
+
+
+def test_quota_without_a_price_is_named_if_no_run_uses_it(tmp_path: Path) -> None:
+    on = platform()
+    on = replace(on, flavors={name: replace(each, usd=None) for name, each in on.flavors.items()})
+    never = BUSY.splitlines()[2]
+    assert figures(simulated(tmp_path, never, on)).unpriced == ["v6e"]
 
 
 def test_the_waiting_runs_over_time(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ class FlavorFigures:
 class Figures:
     """The figures of a simulation. `usd` is the price of the chips that runs hold; `quota_usd` that of all quota.
 
-    `unpriced` has the flavors without a known price, which neither includes. `ends` is the time of the last event.
+    `unpriced` has the flavors with quota and without a known price, which neither includes. `ends` is the time of the
+    last event.
     """
 
     teams: Mapping[str, TeamFigures]
@@ -280,7 +281,7 @@ def figures(simulated: Simulated, until: float | None = None) -> Figures:
             flavors[name].chips * available_seconds(simulated, name, ends) / 3600 * (platform.flavors[name].usd or 0.0)
             for name in priced
         ),
-        unpriced=sorted(name for name in flavors if name not in priced and flavors[name].chip_hours),
+        unpriced=sorted(name for name, each in flavors.items() if name not in priced and each.chips + each.chip_hours),
         ends=simulated.ends,
     )
 
