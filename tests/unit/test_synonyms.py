@@ -85,6 +85,32 @@ def test_keys_that_maxtext_replaced_or_removed(typed: str, advice: str) -> None:
         assert any(message.endswith(f"{typed}; {advice}") for message in messages), messages
 
 
+REMOVED_KEYS = """
+ar_key_axis_order ar_value_axis_order assets_path base_num_heads bwd_int8 collect_stack_trace
+cosine_learning_rate_final_fraction dcn_tensor_transpose_parallelism dpo_beta dpo_label_smoothing
+enable_checkpoint_standard_logger enable_nnx enable_profiler enable_single_slice_checkpointing eos_id
+eval_data_column expert_shard_attention_option fwd_int8 gcs_metrics_bucket hf_data_files
+ici_tensor_transpose_parallelism index_head_dim index_n_heads index_topk int8_training load_from_other_directory
+load_from_other_directory_step max_eval_target_length max_predict_length model_fsdp_ag_once moe_matmul mxla_barrier
+pagedattn_head_dim_alignment pagedattn_max_page_groups pagedattn_max_pages_per_group pagedattn_num_pages
+pagedattn_pages_per_compute_block pagedattn_tokens_per_page per_step_interval prefill_key_axis_order
+prefill_value_axis_order quantization_calibration_method rms_norm_epsilon sampling_temperature sampling_top_k
+save_period scale stack_trace_interval_seconds stack_trace_to_cloud tile_activation_dim tile_batch_seq
+tile_weight_dim train_data_column use_int8_training use_megatron_tflops use_pjrt use_positional_embedding
+use_sparse_indexer use_wandb vocab_relative_path wandb_project warmup_steps
+"""
+"""All keys of configs/base.yml in 12 versions of MaxText, from April 2023 on, that the tested version lacks."""
+
+
+@pytest.mark.parametrize("key", REMOVED_KEYS.split())
+def test_each_key_that_maxtext_no_longer_has_leads_on(key: str) -> None:
+    assert key not in maxtext()["keys"]
+    (message,) = (problem.message for problem in api.check(["quickstart"], [f"train.{key}=1"]))
+    assert message.startswith(f"MaxText has no key {key}")
+    expected = SYNONYMS.get(bare(key)) or (CHANGED.get(bare(key)), f"train.{key}s", "does not do DPO")
+    assert any(words and words in message for words in expected), message
+
+
 def test_lora_rank_is_for_another_program() -> None:
     (problem,) = api.check(["quickstart"], ["train.lora_rank=8"])
     assert "does not do LoRA" in problem.message
