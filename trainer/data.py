@@ -160,7 +160,7 @@ def documents(unit: Unit, field: str) -> Iterator[str]:
     if _ending(unit.path) == ".jsonl":
         yield from _json_lines(raw, start, unit.path, field)
         return
-    text = _decode(raw, start, unit.path)
+    text = _without_nul(_decode(raw, start, unit.path))
     if text.strip():
         yield text
 
@@ -477,7 +477,7 @@ def _decode(raw: bytes, start: int, path: str) -> str:
 def _json_lines(raw: bytes, start: int, path: str, field: str) -> Iterator[str]:
     at = start
     for line in raw.splitlines(keepends=True):
-        text = _decode(line, at, path).strip()
+        text = _decode(line, at, path).strip("\0").strip()
         if text and (document := _field_of(text, at, path, field)) is not None:
             yield document
         at += len(line)
@@ -516,7 +516,12 @@ def _field_of(line: str, at: int, path: str, field: str) -> str | None:
         )
     # JSON can have half of a surrogate pair, as from a text that was cut in the middle of an emoji. No tokenizer
     # accepts it.
-    return _SURROGATE.sub("\ufffd", text)
+    return _SURROGATE.sub("\ufffd", _without_nul(text))
+
+
+def _without_nul(text: str) -> str:
+    """Return the text without NUL characters: a file that lost its content in a crash can be full of them."""
+    return text.replace("\0", "")
 
 
 _JSON_TYPES = {list: "a list", dict: "an object", int: "a number", float: "a number", bool: "true or false"}
@@ -562,7 +567,7 @@ def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
                 f"{unit.path}: row {row} of row group {unit.row_group} is not UTF-8 text; convert the file."
             ) from error
         if text is not None:
-            yield text
+            yield _without_nul(text)
 
 
 @functools.lru_cache(maxsize=2)

@@ -240,7 +240,7 @@ def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str
     if status.state is State.CANCELLED:
         return [(submit, "resume it")]
     if status.step is None:
-        return [(logs, "show its output"), (submit, "try again after a change; with other values: --continue")]
+        return [(logs, "show its output; to submit changed values, add --continue")]
     return [(logs, "show its output"), (submit, "resume it")]
 
 

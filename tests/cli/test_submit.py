@@ -47,8 +47,7 @@ def test_the_exit_code_is_the_runs(launcher: Launcher) -> None:
     assert result.out.splitlines()[0].startswith("failed  demo after ")
     assert result.out.splitlines()[1:] == [
         "reason  The command ended with exit code 7.",
-        "next    launcher logs demo                       show its output",
-        "        launcher submit -f run.yaml --name demo  try again after a change; with other values: --continue",
+        "next    launcher logs demo  show its output; to submit changed values, add --continue",
     ]
     assert launcher("logs", "demo").out == "no\n[launcher] The command ended with exit code 7.\n"
 

@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from launcher import api
@@ -147,14 +149,23 @@ def _as_checkpoint(weights: Path, run: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_run_trains_on_a_dataset_of_hugging_face(lab: TrainingHarness, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"dataset_type": "hf", "hf_path": "parquet", "hf_train_files": "{file}"},
+        {"dataset_type": "grain", "grain_file_type": "parquet", "grain_train_files": "{file}", "grain_worker_count": 0},
+    ],
+    ids=lambda keys: keys["dataset_type"],
+)
+def test_a_run_trains_on_the_datasets_of_maxtext(lab: TrainingHarness, tmp_path: Path, keys: dict[str, Any]) -> None:
     """The dataset is a file, because no test reads the Hub."""
-    file = tmp_path / "text.jsonl"
-    file.write_text("".join(json.dumps({"text": f"Line {number} of the text. " * 20}) + "\n" for number in range(400)))
-    dataset = {"dataset_type": "hf", "hf_path": "json", "hf_train_files": str(file), "eval_interval": None}
+    file = tmp_path / "text.parquet"
+    pq.write_table(pa.table({"text": [f"Line {number} of the text. " * 20 for number in range(400)]}), file)
+    dataset = {key: str(file) if value == "{file}" else value for key, value in keys.items()}
     folder = huggingface_model.write(tmp_path / "tokenizer")
     data = {"tokenizer": {"kind": "huggingface", "path": str(folder)}}
-    run = lab.train(lab.config("hf", hosts=1, data=data, steps=3, **dataset), "--no-ray")
+    name = str(keys["dataset_type"])
+    run = lab.train(lab.config(name, hosts=1, data=data, steps=3, eval_interval=None, **dataset), "--no-ray")
     assert run.process.returncode == 0, run.output()[-4000:]
     assert run.step() == 2
 

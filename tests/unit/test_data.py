@@ -52,7 +52,7 @@ def test_units_of_json_lines_hold_each_line_once(
     path.write_text("".join(json.dumps({"body": row}) + "\n" for row in rows))
     size = path.stat().st_size
     units = [data.Unit(str(path), at, min(at + length, size)) for at in range(0, size, length)]
-    assert read_all(units, "body") == rows
+    assert read_all(units, "body") == [row.replace("\0", "") for row in rows]
 
 
 def test_a_json_line_longer_than_a_read_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_json_line_longer_than_a_read_is_one_document(tmp_path: Path, monkeypa
     path.write_text("\n".join(json.dumps({"body": row}) for row in rows))
     size = path.stat().st_size
     units = [data.Unit(str(path), at, min(at + 25, size)) for at in range(0, size, 25)]
-    assert read_all(units, "body") == rows
+    assert read_all(units, "body") == [row.replace("\0", "") for row in rows]
 
 
 def test_parquet_rows_are_documents_whatever_the_row_groups(tmp_path: Path) -> None:
@@ -215,6 +215,26 @@ def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": pa.array(["one", None, "three"]).cast(kind)}), path)
     assert read_all(list(corpus(path).train)) == ["one", "three"]
+
+
+@pytest.mark.parametrize("suffix", data.SUFFIXES)
+def test_nul_characters_are_no_text(tmp_path: Path, suffix: str) -> None:
+    """Blocks of a file that a crash left unwritten contain zeros."""
+
+    def write(name: str, *rows: str) -> Path:
+        path = tmp_path / f"{name}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.table({"text": list(rows)}), path)
+        elif suffix == ".jsonl":
+            path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows) + "\0" * 9)
+        else:
+            path.write_text("".join(rows))
+        return path
+
+    path = write("part", "one\0\0", "\0" * 5000)
+    assert "".join(read_all(list(corpus(path).train))) == "one"
+    with pytest.raises(ConfigError, match="contains no text; add files with text"):
+        data.check_corpus(corpus(write("whole", "\0" * 5000)))
 
 
 def test_json_of_cut_text_is_read_without_nulls_and_halves_of_characters(tmp_path: Path) -> None:

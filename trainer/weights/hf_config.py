@@ -188,6 +188,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "final_logit_softcapping": None,
     "rope_theta": 10000.0,
     "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
 }
 _GEMMA_DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": True,
