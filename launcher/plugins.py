@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
     from launcher.diagnose.doctor.finding import Finding
+    from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
 GROUP = "slipway.commands"
@@ -133,6 +134,26 @@ def expected_starts(
 def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
     """Return when the run of an object would start if it was submitted now; None if it is not known."""
     return next((start for hook in _hooks("expected_start_of") if (start := hook(obj, target)) is not None), None)
+
+
+def has_model(cluster: Cluster, name: str) -> bool:
+    """Return whether a served model has the name. Raises LauncherError if the cluster does not answer or denies it."""
+    return any(hook(cluster, name) for hook in _hooks("has_model"))
+
+
+def served_models(
+    target: Target, warn: Callable[[str], None] = lambda _: None
+) -> tuple[Sequence[Mapping[str, Any]], str] | None:
+    """Return the served models as JSON and as a table, "" if there are none; None if no product serves models."""
+    return next((hook(target, warn) for hook in _hooks("served_models")), None)
+
+
+def not_ready(cluster: Cluster, live: Mapping[str, Any]) -> str:
+    """Return why a RayService does not answer; "" if it does, or if this is not known.
+
+    A launcher.releases.readiness.Final is why it will not answer.
+    """
+    return next((hook(cluster, live) for hook in _hooks("not_ready")), "")
 
 
 def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding] | None:

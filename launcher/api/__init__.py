@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from launcher.api._backend import backend_for
     from launcher.api.alternatives import Alternatives, choose_alternative
     from launcher.api.dashboards import dashboard
-    from launcher.api.insight import doctor, explain, explain_model, queues
+    from launcher.api.insight import doctor, explain, queues
     from launcher.api.measurements import metrics, profile
     from launcher.api.named_runs import run_names
     from launcher.api.plans import check, plan, refuse_misfits, render, values
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
         uninstall,
     )
     from launcher.api.run_lists import list_runs
-    from launcher.api.run_logs import logs, model_logs
+    from launcher.api.run_logs import logs
     from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
-    from launcher.api.serving import IsServedModel, models, only_runs, run_or_model
+    from launcher.api.serving import IsServedModel, only_runs, run_or_model
     from launcher.api.sessions import shell
     from launcher.api.sweeps import (
         cancel_sweep,
@@ -90,7 +90,6 @@ __all__ = [
     "diff_run",
     "doctor",
     "explain",
-    "explain_model",
     "find",
     "find_best",
     "find_sweep",
@@ -99,8 +98,6 @@ __all__ = [
     "list_runs",
     "logs",
     "metrics",
-    "model_logs",
-    "models",
     "only_runs",
     "plan",
     "plan_release",
@@ -133,16 +130,16 @@ _MODULES = {
     "launcher.api._backend": "backend_for",
     "launcher.api.alternatives": "Alternatives choose_alternative",
     "launcher.api.dashboards": "dashboard",
-    "launcher.api.insight": "doctor explain explain_model queues",
+    "launcher.api.insight": "doctor explain queues",
     "launcher.api.measurements": "metrics profile",
     "launcher.api.plans": "check plan refuse_misfits render values",
     "launcher.api.ray_clusters": "clusters",
     "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
     "launcher.api.named_runs": "run_names",
     "launcher.api.run_lists": "list_runs",
-    "launcher.api.run_logs": "logs model_logs",
+    "launcher.api.run_logs": "logs",
     "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
-    "launcher.api.serving": "IsServedModel models only_runs run_or_model",
+    "launcher.api.serving": "IsServedModel only_runs run_or_model",
     "launcher.api.sessions": "shell",
     "launcher.api.sweeps": (
         "cancel_sweep delete_sweep find_sweep plan_sweep preview_sweep submit_sweep sweep wait_sweep"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from launcher.api.serving import deleted
 from launcher.backends.lookup import find_run, no_run
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -69,15 +68,3 @@ def doctor(target: Target = DEFAULT_TARGET, files: Sequence[str] = (), sets: Seq
             )
         found += compared
     return found
-
-
-def explain_model(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
-    """Return why the served model is in its state: a sentence, the evidence, and suggestions. Changes nothing."""
-    from launcher.backends.serving import models as serving
-    from launcher.diagnose.explain.served_model import explain
-
-    cluster = target.cluster()
-    model = serving.named(cluster, name)
-    if model is None:
-        raise deleted(name)
-    return explain(cluster, model)

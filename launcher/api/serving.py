@@ -1,18 +1,15 @@
-"""Read served models."""
+"""Find whether a name is that of a run or of a served model."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
+from launcher import plugins
 from launcher.backends.lookup import NoSuchRun, is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
-
-if TYPE_CHECKING:
-    from launcher.backends.serving.models import ServedModelStatus
 
 
 class IsServedModel(LauncherError):
@@ -30,31 +27,6 @@ class IsServedModel(LauncherError):
             message = f'"{name}" is a served model; this command needs a run.'
             super().__init__(message, f"To show its state: launcher status {at}")
         self.name = name
-
-
-def models(
-    name: str | None = None, *, target: Target = DEFAULT_TARGET, warn: Callable[[str], None] = lambda _: None
-) -> list[ServedModelStatus]:
-    """Return the served models of the namespace, the newest first; [] if no cluster is configured.
-
-    With target.all_namespaces, return those of all namespaces. With `name`, return only the served model with that name
-    in the namespace, with its pods. Raises LauncherError if the API server does not answer. Calls `warn` with a
-    sentence for each object that cannot be read.
-    """
-    if not target.cluster_requested:
-        return []
-    from launcher.backends.serving import models as serving
-
-    cluster = target.cluster()
-    if name is None:
-        listed = serving.all_models(cluster, all_namespaces=target.all_namespaces)
-        found = [serving.describe(cluster, each) for each in listed]
-    else:
-        model = serving.named(cluster, name)
-        found = [] if model is None else [serving.describe(cluster, model, details=True)]
-    for sentence in sorted(cluster.unreadable):
-        warn(f"{sentence} It is left out.")
-    return found
 
 
 @contextlib.contextmanager
@@ -93,18 +65,7 @@ def run_or_model[Run](
 
 def _has_model(name: str, target: Target) -> bool:
     """Return whether a served model has the name; False if the cluster does not answer or denies it."""
-    if not target.cluster_requested:
-        return False
-    from launcher.backends.serving import models as serving
-
-    if not is_name(name):
-        return False
     try:
-        return serving.exists(target.cluster(), name)
+        return target.cluster_requested and is_name(name) and plugins.has_model(target.cluster(), name)
     except LauncherError:
         return False
-
-
-def deleted(name: str) -> LauncherError:
-    """Return the error about a served model that was deleted after it was found."""
-    return LauncherError(f'The served model "{name}" was deleted in the meantime.')

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.backends.serving.models import ServedModel
+from launcher import plugins
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER, RAY_SERVICE
 from launcher.k8s.kueue.queues import Queue
@@ -59,7 +59,7 @@ def not_ready(cluster: Cluster, rendered: Sequence[Manifest]) -> list[str]:
     looks = {
         CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
         LOCAL_QUEUE.kind: (LOCAL_QUEUE, _queue),
-        RAY_CLUSTER.kind: (RAY_CLUSTER, _ray_cluster),
+        RAY_CLUSTER.kind: (RAY_CLUSTER, ray_cluster),
         RAY_SERVICE.kind: (RAY_SERVICE, _ray_service),
     }
     missing = []
@@ -83,7 +83,7 @@ def _queue(_cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     return "" if active.is_true else f"{called} is not active: {active.message.rstrip('.')}."
 
 
-def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
+def ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
 
     if live is None:
         return f"The {kind.kind} of the release no longer exists."
@@ -108,31 +108,7 @@ def _ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
 
 
 def _ray_service(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
-    if live is None:
-        return f"The {kind.kind} of the release no longer exists."
-    called = f"RayService {objects.name(live)}"
-    status = objects.status(live)
-    if not status and live["spec"]["rayClusterConfig"].get("suspend"):
-        queue = objects.label(live, label_keys.KUEUE_QUEUE)
-        return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
-    model = ServedModel(live)
-    if model.given_up:
-        message = objects.condition(live, "Ready").message or model.given_up
-        return Final(f"{called} failed: {message.rstrip('.')}.")
-    if not model.observed:
-        return f"{called}: KubeRay has not processed it yet."
-    if model.answers and not model.pending:
-        low, _ = model.replica_limits
-        few = low is not None and model.replicas < low
-        return f"{called}: {model.replicas} of at least {low} replicas answer." if few else ""
-    if model.failure:
-        return f"{called}: the model does not answer: {model.failure}."
-    name = model.newest_cluster
-    ray = cluster.get(RAY_CLUSTER, name, objects.namespace(live)) if name else None
-    if ray is not None and (why := _ray_cluster(cluster, RAY_CLUSTER, ray)):
-        return why
-    upgrade = " The old replicas still answer." if model.answers else ""
-    return f"{called}: the model is being loaded.{upgrade}"
+    return f"The {kind.kind} of the release no longer exists." if live is None else plugins.not_ready(cluster, live)
 
 
 def _why(pod: Pod) -> str:

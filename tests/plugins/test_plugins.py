@@ -157,6 +157,8 @@ def test_what_the_core_does_without_products(tmp_path: Path) -> None:
     done = launcher(copy, "submit", "quickstart", "--name", "one", "--set", "run.command={sh,-c,exit}", checkout=copy)
     assert done.returncode == 0, done.stderr
     assert launcher(copy, "list", "-o", "json", checkout=copy).returncode == 0
+    done = launcher(copy, "list", "--models", checkout=copy)
+    assert "Error: No installed package of the launcher serves models" in done.stderr
     done = launcher(copy, "report", "one", checkout=copy)
     assert (done.returncode, "No such command 'report'" in done.stderr) == (2, True)
     done = launcher(copy, "doctor", "-f", "clusters/gke-standard", checkout=copy)

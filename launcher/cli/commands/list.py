@@ -10,7 +10,6 @@ from launcher.backends import selection
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
-from launcher.backends.serving import models as served_models
 from launcher.cli import colour, output, run_table
 from launcher.cli.options import format_option, run_target_options
 from launcher.cli.selection_options import run_selection
@@ -134,16 +133,19 @@ def _print_clusters(target: Target, form: str) -> None:
 
 
 def _print_models(target: Target, form: str) -> None:
-    found = api.models(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
-    if not found:
+    served = plugins.served_models(target, lambda sentence: output.narrate(f"Warning: {sentence}"))
+    if served is None:
+        raise LauncherError("No installed package of the launcher serves models.", "Leave out --models.")
+    data, text = served
+    if not data:
         output.narrate("No served models found. To serve one: launcher serve NAME -f FILE")
-    output.emit([each.as_json() for each in found], form, served_models.listing(found), paint=colour.tables)
+    output.emit(data, form, text, paint=colour.tables)
 
 
 def _models_text(target: Target) -> str:
     """Return the table of served models; "" if there are none, or if the list of runs reports the error."""
     try:
-        return served_models.listing(api.models(target=target))
+        return (plugins.served_models(target) or ((), ""))[1]
     except LauncherError:
         return ""
 

@@ -7,7 +7,6 @@ import click
 from launcher import api, plugins
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.serving import models as served_models
 from launcher.cli import colour, follow, follow_sweep, output, status_text
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.errors import LauncherError, UsageError
@@ -36,7 +35,7 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
         if watch:
             raise UsageError(f"{name} is a served model; --watch shows a run or a sweep.") from None
         for model in api.models(name, target=target):
-            output.emit(model.as_json(), form, served_models.details(model), paint=colour.status)
+            output.emit(model.as_json(), form, model.as_text(), paint=colour.status)
         return
     except LauncherError:
         # A Ray cluster is also shown while its head does not answer, for example while it starts.

@@ -11,7 +11,6 @@ import click
 
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster.clusters import Group, Host, RayClusterStatus
-from launcher.backends.serving.models import ServedModelStatus
 from launcher.cli.main import cli
 from launcher.cli.verbs import verbs
 from launcher.config.checks.problems import Problem
@@ -19,6 +18,7 @@ from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.explain.finding import Evidence, Explanation
 from launcher.diagnose.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.helm.diff import ObjectChange
+from launcher.products.models.serving.models import ServedModelStatus
 from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.products.models.weights.export import Exported
 from launcher.products.models.weights.importing import Imported

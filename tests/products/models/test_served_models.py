@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from launcher.backends.serving import models
-from launcher.backends.serving.models import ServedModel
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.shapes import SHAPES, fault
 from launcher.paths import charts_dir, presets_dir
+from launcher.products.models.serving import models
+from launcher.products.models.serving.models import ServedModel
 from launcher.releases import readiness
 from tests.charts import schemas
 from tests.charts.helm import template

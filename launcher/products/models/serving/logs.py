@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 from launcher.backends.kubernetes.logs import container, ray_workers
 from launcher.backends.log_excerpt import WHOLE, Excerpt
-from launcher.backends.serving import models
-from launcher.backends.serving.models import ServedModel
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
 from launcher.k8s.pods import Pod, newest
+from launcher.products.models.serving import models
+from launcher.products.models.serving.models import ServedModel
 
 
 class _NothingWritten(LauncherError):

@@ -65,6 +65,24 @@ class ServedModelStatus:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def as_text(self) -> str:
+        """Return the text of `launcher status`."""
+        rows = [
+            ("model", f"{self.name} (namespace {self.namespace})"),
+            ("state", f"{self.state}: {self.reason}" if self.reason else self.state),
+            ("loads", self.model),
+            ("name", self.model_name),
+            ("url", self.url),
+            ("replicas", _replicas(self)),
+            ("queue", self.queue + (f", position {self.position}" if self.position else "")),
+            ("since", self.since),
+            *(("group", f"{group.name}: {group.as_text()}") for group in self.groups),
+        ]
+        text = table([row for row in rows if row[1]], headed=False)
+        if self.pods:
+            text += "\n\n" + table([("POD", "GROUP", "NODE", "READY", "CHIPS"), *(pod.as_row() for pod in self.pods)])
+        return text
+
 
 @dataclass(frozen=True, eq=False)
 class ServedObject(RunObject):
@@ -358,27 +376,6 @@ def listing(models: Sequence[ServedModelStatus]) -> str:
     if len(set(cells["NAMESPACE"])) == 1:
         del cells["NAMESPACE"]
     return table([tuple(cells), *zip(*cells.values(), strict=True)])
-
-
-def details(each: ServedModelStatus) -> str:
-    """Return the text of `launcher status` for a served model."""
-    rows = [
-        ("model", f"{each.name} (namespace {each.namespace})"),
-        ("state", f"{each.state}: {each.reason}" if each.reason else each.state),
-        ("loads", each.model),
-        ("name", each.model_name),
-        ("url", each.url),
-        ("replicas", _replicas(each)),
-        ("queue", each.queue + (f", position {each.position}" if each.position else "")),
-        ("since", each.since),
-        *(("group", f"{group.name}: {group.as_text()}") for group in each.groups),
-    ]
-    text = table([row for row in rows if row[1]], headed=False)
-    if each.pods:
-        nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
-        nodes += [pod.as_row() for pod in each.pods]
-        text += "\n\n" + table(nodes)
-    return text
 
 
 def last_line(message: str) -> str:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from launcher.backends.base import State
 from launcher.backends.kubernetes.logs import ray_workers
-from launcher.backends.serving.models import FAILING, ServedModel, last_line
 from launcher.diagnose.explain import (
     queue_position,
     rules_lifecycle,
@@ -21,12 +20,12 @@ from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.formatting import one_line, sentence
 from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation, warnings
-from launcher.k8s import client as door
-from launcher.k8s import label_keys, objects
+from launcher.k8s import client, label_keys, objects
 from launcher.k8s.client import Cluster
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Object, seconds_since
 from launcher.k8s.pods import Pod
+from launcher.products.models.serving.models import FAILING, ServedModel, last_line
 
 _PATIENCE = 900.0
 """Seconds after which loading a model is reported as slow. vLLM compiles for minutes on a TPU."""
@@ -63,7 +62,7 @@ class ServedSituation(Situation):
     def workload(self) -> Workload | None:
         """Its Workload with the templates of its pods, which the model's does not have."""
         known = self.model.workload
-        found = None if known is None else self._get(door.WORKLOAD, known.name)
+        found = None if known is None else self._get(client.WORKLOAD, known.name)
         return None if found is None else Workload(found)
 
     @cached_property
@@ -80,13 +79,13 @@ class ServedSituation(Situation):
     @cached_property
     def ray_cluster(self) -> ApiObject | None:
         name = self.model.newest_cluster
-        found = self._get(door.RAY_CLUSTER, name) if name else None
+        found = self._get(client.RAY_CLUSTER, name) if name else None
         return ApiObject(found) if found else None
 
     @cached_property
     def pods(self) -> list[Pod]:
         """The pods of the newest of its Ray clusters."""
-        listed = map(Pod, self._list(door.POD, labels=f"{label_keys.MODEL}={self.name}"))
+        listed = map(Pod, self._list(client.POD, labels=f"{label_keys.MODEL}={self.name}"))
         own = self.model.newest_cluster
         return [pod for pod in listed if pod.created >= self.run.created and pod.label(label_keys.RAY_CLUSTER) == own]
 
