@@ -357,10 +357,14 @@ def _without_nat(plan: Plan, found: Any, routers: Sequence[Mapping[str, Any]]) -
     network = plan.network[1]
     if isinstance(found, GoogleError):
         return [f"? not checked, whether the network {network} has Cloud NAT: {found.message.rstrip('.')}"]
-    if plan.values["network"]["nat"] or any(router.get("nats") for router in routers):
+    if (
+        plan.values["network"]["nat"]
+        or plan.values["controllerImages"]
+        or any(router.get("nats") for router in routers)
+    ):
         return []
     return [
         f"! nodes have no public address (gke.network.privateNodes), and the network {network} has no Cloud NAT in "
         f"{plan.region}: they cannot load the images of Kueue and JobSet from registry.k8s.io, and up waits for these "
-        "until it fails; set gke.network.nat to true, or create Cloud NAT first"
+        "until it fails; set gke.network.nat to true, or gke.controllerImages, or create Cloud NAT first"
     ]

@@ -440,6 +440,18 @@ def apply_controller(plan: Plan, name: str) -> Command:
     return _kubectl(plan, "apply", "--server-side", "--force-conflicts", "-f", address)
 
 
+def controller_image(plan: Plan, name: str) -> str:
+    """Return the image of a controller in the registry of the values; "" if its manifests have the image."""
+    registry, version = plan.values["controllerImages"], plan.values["controllers"][name]
+    return f"{registry}/{name}/{name}:v{version}" if registry else ""
+
+
+def set_controller_image(plan: Plan, name: str) -> Command:
+    namespace, deployment = _DEPLOYMENTS[name]
+    image = f"*={controller_image(plan, name)}"
+    return _kubectl(plan, "set", "image", f"deployment/{deployment}", image, "-n", namespace)
+
+
 def wait_for_controller(plan: Plan, name: str) -> Command:
     namespace, deployment = _DEPLOYMENTS[name]
     return _kubectl(plan, "rollout", "status", f"deployment/{deployment}", "-n", namespace, "--timeout=10m")

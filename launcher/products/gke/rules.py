@@ -24,6 +24,7 @@ _NAME_LIMIT = 40
 _LOCATION = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z])?")
 _BUCKET = re.compile(r"[a-z0-9][-_a-z0-9]{1,61}[a-z0-9]")
 _REGISTRY = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGES = re.compile(r"[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9._-]+)*")
 _ACCOUNT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]")
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}=[-_a-z0-9]{0,63}")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
@@ -98,6 +99,8 @@ def _names(values: ClusterValues) -> Iterator[Problem]:
         checks.append(
             ("registry.name", cluster["registry"]["name"], _REGISTRY, "1 to 63 lower-case letters, digits and hyphens")
         )
+    if cluster["controllerImages"]:
+        checks.append(("controllerImages", cluster["controllerImages"], _IMAGES, "a registry and path, without a tag"))
     yield from _buckets(values)
     checks.append(
         (

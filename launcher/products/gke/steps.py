@@ -83,12 +83,13 @@ def conflicts(plan: Plan, actual: Actual, use: PoolUse | None = None) -> list[st
 class Inside:
     """The state inside the cluster.
 
-    `controllers` are the versions by name. `queues` is what an install of the queues would change, or "", and `users`
-    has a line for each run that uses what it removes.
+    `controllers` are the versions by name, and `images` the images. `queues` is what an install of the queues would
+    change, or "", and `users` has a line for each run that uses what it removes.
     """
 
     context: bool = False
     controllers: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
     namespace: bool = False
     classes: bool = False
     queues: str = "a new release"
@@ -105,12 +106,16 @@ def inside(plan: Plan, found: Inside) -> list[Step]:
         now = found.controllers.get(name, "")
         config = kueue_config.wanted(plan.values["kueueConfig"], found.kueue, upgrade=now != version)
         config = config if name == "kueue" else ""
-        if now == version and not config:
+        image = commands.controller_image(plan, name)
+        image = "" if now == version and found.images.get(name) == image else image
+        if now == version and not (config or image):
             continue
         what, action = f"controller {name}", CHANGE if now else CREATE
         if now != version:
             detail = f"{now} -> {version}" if now else version
             made.append(Step(action, what, commands.apply_controller(plan, name), detail))
+        if image:
+            made.append(Step(action, what, commands.set_controller_image(plan, name), image))
         if config:
             detail = ", ".join(plan.values["kueueConfig"]) or "edits are kept"
             made.append(Step(CHANGE, _CONFIG, commands.apply_kueue_config(plan, config), detail))

@@ -144,29 +144,29 @@ def inside_of(plan: Plan) -> Inside:
 
     try:
         cluster = connect(commands.context(plan))
-        found: dict[str, str] = {}
+        images: dict[str, str] = {}
         for name in plan.values["controllers"]:
             namespace, deployment = commands.deployment_of(name)
-            version = _version_of(cluster.get(DEPLOYMENT, deployment, namespace))
-            found |= {name: version} if version else {}
+            image = _image_of(cluster.get(DEPLOYMENT, deployment, namespace))
+            images |= {name: image} if image else {}
         config = kueue_config.live(
             cluster.get_unchecked(Kind("ConfigMap", "v1", "configmaps"), kueue_config.NAME, kueue_config.NAMESPACE),
             cluster.get(DEPLOYMENT, *reversed(commands.deployment_of("kueue"))),
         )
         has_namespace = cluster.get(NAMESPACE, commands.NAMESPACE) is not None
         classes = not plan.autopilot or _has_classes(plan, cluster)
+        found = {name: versions.image_parts(image)[1].removeprefix("v") for name, image in images.items()}
         queues, users = ("", []) if found.keys() < plan.values["controllers"].keys() else _queues_change(plan)
     except LauncherError:
         return Inside()
     complete = found.keys() == plan.values["controllers"].keys() and has_namespace
-    return Inside(True, found, has_namespace, classes, queues if complete else "a new release", users, config)
+    return Inside(True, found, images, has_namespace, classes, queues if complete else "a new release", users, config)
 
 
-def _version_of(deployment: Any) -> str:
-    """Return the version of a controller: the tag of its first image, without "v"; "" if there is no Deployment."""
+def _image_of(deployment: Any) -> str:
+    """Return the image of a controller, whose tag is its version; "" if there is no Deployment."""
     pod = (((deployment or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
-    images = [str(container.get("image")) for container in pod.get("containers") or ()]
-    return versions.image_parts(images[0])[1].removeprefix("v") if images else ""
+    return next((str(container.get("image")) for container in pod.get("containers") or ()), "")
 
 
 def _has_classes(plan: Plan, cluster: Any) -> bool:

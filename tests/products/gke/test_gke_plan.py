@@ -125,6 +125,7 @@ def test_the_pools_of_a_flavor(
         ({"bucket": {"name": "No"}}, {}, 'gke.bucket.name is "No"'),
         ({"bucket": {"softDeleteDays": 3}}, {}, "it must be 0, or 7 to 90"),
         ({"controllers": {"kueue": "0.12.0"}}, {}, "Slipway supports 0.16 to 0.19"),
+        ({"controllerImages": "https://mirror.example/k8s"}, {}, "it must be a registry and path, without a tag"),
         ({"maintenance": {"start": "2026-01-03T04:00:00Z"}}, {}, "needs both start and end"),
         ({"maintenance": {"start": "2026-01-03T04:00:00Z", "end": "2026-01-03T05:00:00Z"}}, {}, "at least 4 hours"),
         ({"pools": {"tpuu": {}}}, {}, "gke.pools.tpuu is not a flavor; did you mean tpu?"),

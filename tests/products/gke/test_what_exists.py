@@ -137,6 +137,8 @@ def test_private_nodes_need_cloud_nat(stub: Stub, tmp_path: Path) -> None:
     enabled(stub)
     (note,) = actual.read(private).notes
     assert "the network default has no Cloud NAT in us-east5: they cannot load the images of Kueue" in note
+    mirror = ["gke.network.privateNodes=true", "gke.controllerImages=us-east5-docker.pkg.dev/p/k8s"]
+    assert actual.read(api.plan_cluster([str(values(tmp_path))], mirror)).notes == ()
     stub.world.nats = frozenset({("other", "us-east5"), ("default", "europe-west4")})
     assert len(actual.read(private).notes) == 1
     stub.world.nats = frozenset({("default", "us-east5")})

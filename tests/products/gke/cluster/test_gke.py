@@ -205,19 +205,19 @@ def _run_in(api: Api, pool: str, name: str) -> str:
 
 
 @ONE_OF_THEM
-def test_kueue_has_its_configuration_and_keeps_edits(cloud: Cloud, control_plane: ControlPlane) -> None:
-    """Also when an upgrade applies the manifests of Kueue, which have its default configuration."""
+def test_kueue_has_its_configuration_and_image(cloud: Cloud, control_plane: ControlPlane) -> None:
+    """Edits are kept, also when an upgrade applies the manifests of Kueue, which have its default configuration."""
     path = "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
     key, default = "controller_manager_config.yaml", "integrations:\n  frameworks: [batch/job]\n"
 
-    def up(version: str, **config: Any) -> str:
-        file = cloud.values(controllers={"kueue": version}, kueueConfig=config)
+    def up(version: str, images: str = "", **config: Any) -> str:
+        file = cloud.values(controllers={"kueue": version}, kueueConfig=config, controllerImages=images)
         code, _, err = cloud("up", "-f", str(file), "--yes")
         assert code == 0, err
         assert cloud.steps(file) == []
         return str(control_plane.api.get(path)["data"][key])
 
-    wait = {"waitForPodsReady": {"timeout": "2h"}}
+    wait: dict[str, Any] = {"waitForPodsReady": {"timeout": "2h"}}
     assert up("0.19.1", **wait) == f"# The default of 0.19.1.\n{default}waitForPodsReady:\n  timeout: 2h\n"
     deployment = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
     read = control_plane.api.get(deployment)["spec"]["template"]["metadata"]["annotations"]
@@ -227,6 +227,10 @@ def test_kueue_has_its_configuration_and_keeps_edits(cloud: Cloud, control_plane
     assert control_plane.api.get(deployment)["spec"]["template"]["metadata"]["annotations"] != read
     assert up("0.19.2", **wait) == edited.replace("1h", "2h")
     assert up("0.19.1") == edited.replace("1h", "2h")
+    for version in ("0.19.1", "0.19.2"):
+        up(version, "mirror.example:5000/k8s")
+        (container,) = control_plane.api.get(deployment)["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"mirror.example:5000/k8s/kueue/kueue:v{version}"
 
 
 @ONE_OF_THEM
