@@ -3,7 +3,7 @@
 `launcher profile` writes REQUEST into the run's folder, or runs this module in a pod (`python -m trainer.profiling`),
 which does the same. A thread of the first host's process looks for it, so that a slow file system delays no step. The
 next steps are then recorded with JAX's profiler, into the folder's tensorboard/, and ANSWER is written.
-launcher/backends/profile.py has the other side.
+launcher/products/inspect/profile.py has the other side.
 """
 
 from __future__ import annotations

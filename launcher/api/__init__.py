@@ -34,9 +34,8 @@ from launcher import plugins
 if TYPE_CHECKING:
     from launcher.api._backend import backend_for
     from launcher.api.alternatives import Alternatives, choose_alternative
-    from launcher.api.dashboards import dashboard
-    from launcher.api.insight import doctor, explain, queues
-    from launcher.api.measurements import metrics, profile
+    from launcher.api.insight import doctor, explain
+    from launcher.api.measurements import metrics
     from launcher.api.named_runs import run_names
     from launcher.api.plans import check, plan, refuse_misfits, render, values
     from launcher.api.ray_clusters import clusters
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from launcher.api.run_logs import logs
     from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
     from launcher.api.serving import IsServedModel, only_runs, run_or_model
-    from launcher.api.sessions import shell
     from launcher.api.sweeps import (
         cancel_sweep,
         delete_sweep,
@@ -83,7 +81,6 @@ __all__ = [
     "check_release",
     "choose_alternative",
     "clusters",
-    "dashboard",
     "default_files",
     "delete",
     "delete_sweep",
@@ -106,8 +103,6 @@ __all__ = [
     "presets",
     "preview",
     "preview_sweep",
-    "profile",
-    "queues",
     "refuse_misfits",
     "render",
     "render_release",
@@ -115,7 +110,6 @@ __all__ = [
     "run_names",
     "run_or_model",
     "select",
-    "shell",
     "status",
     "submit",
     "submit_sweep",
@@ -129,9 +123,8 @@ __all__ = [
 _MODULES = {
     "launcher.api._backend": "backend_for",
     "launcher.api.alternatives": "Alternatives choose_alternative",
-    "launcher.api.dashboards": "dashboard",
-    "launcher.api.insight": "doctor explain queues",
-    "launcher.api.measurements": "metrics profile",
+    "launcher.api.insight": "doctor explain",
+    "launcher.api.measurements": "metrics",
     "launcher.api.plans": "check plan refuse_misfits render values",
     "launcher.api.ray_clusters": "clusters",
     "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
@@ -140,7 +133,6 @@ _MODULES = {
     "launcher.api.run_logs": "logs",
     "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
     "launcher.api.serving": "IsServedModel only_runs run_or_model",
-    "launcher.api.sessions": "shell",
     "launcher.api.sweeps": (
         "cancel_sweep delete_sweep find_sweep plan_sweep preview_sweep submit_sweep sweep wait_sweep"
     ),

@@ -1,4 +1,4 @@
-"""Explain: runs, the queues, this machine and the cluster. Changes nothing."""
+"""Explain: runs, this machine and the cluster. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from launcher.diagnose.doctor import Finding
     from launcher.diagnose.explain.finding import Explanation
-    from launcher.diagnose.queues import QueuesUse
 
 
 def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
@@ -37,16 +36,6 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     if explained is None:
         raise no_run(name, target)
     return explained
-
-
-def queues(*, target: Target = DEFAULT_TARGET) -> QueuesUse:
-    """Return quota, use, and waiting runs of Kueue's queues: those of the namespace, or with `all_namespaces` all.
-
-    Raises LauncherError if no cluster is configured, Kueue is not installed, or the user may not list LocalQueues.
-    """
-    from launcher.diagnose import queues as diagnosed
-
-    return diagnosed.read(target.cluster(), everywhere=target.all_namespaces)
 
 
 def doctor(target: Target = DEFAULT_TARGET, files: Sequence[str] = (), sets: Sequence[str] = ()) -> list[Finding]:

@@ -1,16 +1,11 @@
-"""Metrics of runs, and profiles of their steps."""
+"""Metrics of runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launcher.backends.lookup import find
 from launcher.k8s.target import DEFAULT_TARGET, Target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from launcher.backends.profile import Profile
 
 
 def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any]]:
@@ -24,17 +19,3 @@ def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any
     entries = backend.metrics(found.name)
     latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
     return [latest[key] for key in sorted(latest)]
-
-
-def profile(
-    name: str, *, steps: int = 5, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
-) -> Profile:
-    """Record the next steps of a run with JAX's profiler, and return the profile.
-
-    Waits until the steps are done. `say` is called with sentences about what it waits for. Raises
-    LauncherError if the run cannot be profiled, or ends before, or if it is on a cluster where you may not run commands
-    in pods.
-    """
-    from launcher.backends.profile import capture
-
-    return capture(*find(name, target), steps, say)

@@ -31,8 +31,6 @@ _OTHER_NAMES = {
     **dict.fromkeys(("validate", "lint"), "launcher check"),
     **dict.fromkeys(("config", "show-values", "set"), "launcher values"),
     **dict.fromkeys(("upgrade", "deploy"), "launcher install"),
-    **dict.fromkeys(("ui", "web"), "launcher dashboard"),
-    **dict.fromkeys(("exec", "ssh"), "launcher shell"),
 }
 """What to use instead of a word that other tools have as a command. Products add words of their own."""
 

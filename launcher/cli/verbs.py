@@ -20,10 +20,6 @@ _GROUPS = {
     },
     "Understand": {
         "explain": "Explain why a run waits or failed, or why a served model does not answer, and how to fix it.",
-        "queues": "Show quota, use and waiting runs of the queues, by queue and team.",
-        "profile": "Record a profile of the next steps of a run.",
-        "dashboard": "Serve Ray's dashboard on a local port, until Ctrl-C.",
-        "shell": "Open a shell in the pod of a host of a run, or run a command there.",
         "doctor": "Check whether this machine and the cluster can start runs.",
     },
     "Values": {

@@ -20,10 +20,10 @@ import pytest
 
 from launcher import api as launcher_api
 from launcher.backends.ray_cluster.backend import RayClusterBackend
-from launcher.backends.ray_cluster.dashboard import opened
 from launcher.errors import LauncherError
 from launcher.k8s.client import RAY_CLUSTER
 from launcher.k8s.target import Target
+from launcher.products.inspect.dashboard import opened
 from launcher.releases import users
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster import long_lived_ray_cluster

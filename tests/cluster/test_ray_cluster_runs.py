@@ -25,12 +25,12 @@ import pytest
 from launcher import api
 from launcher.backends.base import State
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.dashboard import head_of
 from launcher.backends.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
 from launcher.backends.ray_cluster.submitter import RayClusterSubmitter
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.k8s.client import Forbidden, Unreachable
+from launcher.products.inspect.dashboard import head_of
 from launcher.releases import users
 from tests.cluster import long_lived_ray_cluster
 from tests.cluster.control_plane import ControlPlane, add_namespace
@@ -366,7 +366,7 @@ def dashboard(team: TeamRayCluster) -> Iterator[tuple[str, subprocess.Popen[str]
 def test_the_dashboard_in_a_browser_and_for_ray(
     dashboard: tuple[str, subprocess.Popen[str]], team: TeamRayCluster
 ) -> None:
-    """Neither needs Ray's token. tests/unit/test_dashboard.py has the attacks."""
+    """Neither needs Ray's token. tests/products/inspect/test_dashboard.py has the attacks."""
     url, process = dashboard
     address, _, token = url.partition("/?token=")
     assert address.startswith("http://127.0.0.1:")

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from launcher.backends import profile
 from launcher.backends.base import RunStatus, State
 from launcher.errors import LauncherError
+from launcher.products.inspect import profile
 from trainer import profiling
 
 RUN = RunStatus("demo", "default", "local", State.RUNNING, step=3, steps=40)

@@ -16,8 +16,8 @@ from launcher.cli.verbs import verbs
 from launcher.config.checks.problems import Problem
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.explain.finding import Evidence, Explanation
-from launcher.diagnose.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.helm.diff import ObjectChange
+from launcher.products.inspect.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.products.models.serving.models import ServedModelStatus
 from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.products.models.weights.export import Exported

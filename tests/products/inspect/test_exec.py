@@ -20,14 +20,13 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from launcher.backends import profile, shell
 from launcher.backends.base import RunStatus, State
-from launcher.cli import session
 from launcher.errors import LauncherError
 from launcher.k8s import exec as pod_exec
 from launcher.k8s.client import Cluster, connect
 from launcher.k8s.errors import ClusterError, Forbidden, Unreachable
 from launcher.k8s.pods import Pod
+from launcher.products.inspect import profile, shell, terminal
 
 DENIED = {
     "kind": "Status",
@@ -118,7 +117,7 @@ def test_the_output_and_the_exit_code_of_a_command(cluster: Cluster, monkeypatch
     with monkeypatch.context() as patch, io.TextIOWrapper(out) as stdout, io.TextIOWrapper(err) as stderr:
         patch.setattr("sys.stdout", stdout)
         patch.setattr("sys.stderr", stderr)
-        code = session.run(started, interactive=False)
+        code = terminal.run(started, interactive=False)
         printed, warned = out.getvalue(), err.getvalue()
     assert code == 0
     asked = {"command": ["echo", "a b&c"], "container": "trainer", "user": "bob"}

@@ -5,10 +5,10 @@ import sys
 import click
 
 from launcher import api
-from launcher.cli import session
 from launcher.cli.options import WholeNumber, run_argument, run_target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.inspect import terminal
 
 
 @click.command()
@@ -27,4 +27,4 @@ def command(name: str, words: tuple[str, ...], worker: int, target: Target) -> i
 
     if not words and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"A shell needs a terminal; to run a command without one: launcher shell {name} -- COMMAND")
-    return session.run(api.shell(name, worker=worker, command=words, target=target), interactive=not words)
+    return terminal.run(api.shell(name, worker=worker, command=words, target=target), interactive=not words)

@@ -9,9 +9,9 @@ from launcher import api, formatting
 from launcher.cli import colour, output
 from launcher.cli.options import format_option, target_options
 from launcher.diagnose.explain.formatting import number, resource_word
-from launcher.diagnose.queues import QueueUse, TeamUse, shown
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.inspect.queues import QueueUse, TeamUse, shown
 
 
 @click.command()

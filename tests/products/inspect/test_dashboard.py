@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from launcher.backends.ray_cluster.dashboard import DashboardServer, opened
 from launcher.k8s import kubeconfig
 from launcher.k8s.client import Cluster
+from launcher.products.inspect.dashboard import DashboardServer, opened
 from tests.prerequisites import require
 
 NOBODY = 65534

@@ -70,7 +70,7 @@ def _here(backend: Backend, status: RunStatus, steps: int) -> dict[str, Any]:
 
 def _in_pod(backend: Backend, status: RunStatus, steps: int) -> dict[str, Any]:
     """Request the profile in the pod of the first host, and return the trainer's answer."""
-    from launcher.backends import shell
+    from launcher.products.inspect import shell
 
     storage = backend.config_of(status.name).get("storage") or {}
     try:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnose import queues
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort
+from launcher.products.inspect import queues
 from tests.unit import recorded
 
 CPU, TPU = "cpu", "google.com/tpu"

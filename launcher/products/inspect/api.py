@@ -1,0 +1,78 @@
+"""Look into runs and queues: profiles, shells, the dashboards of Ray clusters, and the use of quota."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from launcher.backends.lookup import find, find_run
+from launcher.errors import LauncherError
+from launcher.k8s.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from launcher.k8s.exec import Session
+    from launcher.products.inspect.dashboard import DashboardServer
+    from launcher.products.inspect.profile import Profile
+    from launcher.products.inspect.queues import QueuesUse
+
+
+@contextlib.contextmanager
+def dashboard(name: str, *, port: int = 0, target: Target = DEFAULT_TARGET) -> Iterator[tuple[str, DashboardServer]]:
+    """Serve Ray's dashboard of a long-lived Ray cluster, or of a run with one, on a local port (0: a free port).
+
+        with api.dashboard("notebooks") as (url, server):
+            server.serve_forever()
+
+    `url` opens the dashboard in a browser. It contains `server.token`, which other clients of `server.address` send as
+    `Authorization: Bearer TOKEN`. Raises LauncherError if the Ray cluster does not exist, or its token cannot be read.
+    """
+    from launcher.products.inspect.dashboard import opened
+
+    with contextlib.ExitStack() as stack:
+        try:
+            served = stack.enter_context(opened(target.cluster(), name, port))
+        except LauncherError:
+            if target.includes_local and find_run(name, Target(local=True)) is not None:
+                raise LauncherError(
+                    f'The run "{name}" is on this machine; only a Ray cluster in Kubernetes has a dashboard.',
+                    f"To show its state: launcher status {name}. To show its progress: launcher attach {name}",
+                ) from None
+            raise
+        yield served
+
+
+def profile(
+    name: str, *, steps: int = 5, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
+) -> Profile:
+    """Record the next steps of a run with JAX's profiler, and return the profile.
+
+    Waits until the steps are done. `say` is called with sentences about what it waits for. Raises
+    LauncherError if the run cannot be profiled, or ends before, or if it is on a cluster where you may not run commands
+    in pods.
+    """
+    from launcher.products.inspect.profile import capture
+
+    return capture(*find(name, target), steps, say)
+
+
+def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Target = DEFAULT_TARGET) -> Session:
+    """Start a command in the pod of a host of the run, and return the session; without `command`, a shell.
+
+    A shell has a terminal and reads what `send` sends; a command has neither. Raises LauncherError for a run of this
+    machine, if the host has no running pod, or if RBAC denies it.
+    """
+    from launcher.products.inspect.shell import start
+
+    return start(*find(name, target), worker, command, terminal=not command)
+
+
+def queues(*, target: Target = DEFAULT_TARGET) -> QueuesUse:
+    """Return quota, use, and waiting runs of Kueue's queues: those of the namespace, or with `all_namespaces` all.
+
+    Raises LauncherError if no cluster is configured, Kueue is not installed, or the user may not list LocalQueues.
+    """
+    from launcher.products.inspect import queues as kueue
+
+    return kueue.read(target.cluster(), everywhere=target.all_namespaces)

@@ -1,0 +1,37 @@
+"""The product `inspect`: look into runs and queues while they work."""
+
+from __future__ import annotations
+
+from launcher.plugins import Command, Product
+
+PRODUCT = Product(
+    title="Understand",
+    package="launcher.products.inspect.cli",
+    commands={
+        "queues": Command(
+            "Show quota, use and waiting runs of the queues, by queue and team.",
+            ("launcher queues -n research", "launcher queues -A -o json"),
+            "docs/how-to/share-a-cluster.md",
+        ),
+        "profile": Command(
+            "Record a profile of the next steps of a run.",
+            ("launcher profile first --steps 5",),
+            "docs/how-to/view-metrics.md",
+        ),
+        "dashboard": Command(
+            "Serve Ray's dashboard on a local port, until Ctrl-C.",
+            ("launcher dashboard llama",),
+            "docs/how-to/view-metrics.md",
+        ),
+        "shell": Command(
+            "Open a shell in the pod of a host of a run, or run a command there.",
+            ("launcher shell llama --worker 1",),
+            "docs/how-to/run-on-a-cluster.md",
+        ),
+    },
+    api=dict.fromkeys(("dashboard", "profile", "queues", "shell"), "launcher.products.inspect.api"),
+    instead_of={
+        **dict.fromkeys(("ui", "web"), "launcher dashboard"),
+        **dict.fromkeys(("exec", "ssh"), "launcher shell"),
+    },
+)
