@@ -15,14 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.errors import LauncherError
 from launcher.k8s.errors import Unreachable
-
-if TYPE_CHECKING:
-    pass
 
 # The number of runs of a large sweep that a sentence names.
 _NAMED = 5
