@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -48,7 +49,7 @@ def of_cluster(url: str, place: str) -> Proxy:
     scheme = url.partition("://")[0].lower()
     if scheme not in ("http", "https", "socks5"):
         raise LauncherError(
-            f"{place} is {_shown(url)}; it must begin with http://, https:// or socks5:// (kubectl accepts no other).",
+            f"{place} is {shown_url(url)}; it must begin with http://, https:// or socks5:// (kubectl accepts no other).",
             "With socks5://, the proxy resolves the name of the API server.",
         )
     return _parse(url, "proxy-url", f"{place} is")
@@ -82,20 +83,24 @@ def _parse(url: str, source: str, place: str) -> Proxy:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LauncherError(f"{place} {_shown(url)}, which is not a valid URL: {error}.") from error
-    if parts.scheme not in _PORTS or not parts.hostname:
+        raise LauncherError(f"{place} {shown_url(url)}, which is not a valid URL: {error}.") from error
+    # Go's parser refuses these, too. Python's removes spaces, and keeps such percent signs.
+    bad = re.search(r"\s|%(?![0-9a-fA-F]{2})", url)
+    if parts.scheme not in _PORTS or not parts.hostname or bad:
         raise LauncherError(
-            f"{place} {_shown(url)}, which is not the URL of a proxy.",
+            f"{place} {shown_url(url)}, which is not the URL of a proxy.",
             "Use http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ before the host if "
             "the proxy requires it.",
         )
+    if parts.scheme.startswith("socks") and parts.username and not parts.password:
+        raise LauncherError(f"{place} {shown_url(url)}, which has a user without a password; SOCKS5 needs both.")
     username = None if parts.username is None else unquote(parts.username)
     return Proxy(
         parts.scheme, parts.hostname, port or _PORTS[parts.scheme], source, username, unquote(parts.password or "")
     )
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """Return the URL for a message, without credentials."""
     before, at, after = url.rpartition("@")
     return f'"{before[: before.find("://") + 3] if "://" in before else ""}…@{after}"' if at else f'"{url}"'

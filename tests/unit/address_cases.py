@@ -227,6 +227,11 @@ CASES: dict[str, Case] = {
     # --- the server ---
     "a path": Case(f"{API}/k8s/clusters/c-1/", sent=DIRECT),
     "no scheme": Case("127.0.0.1:$HTTPS", refused='The kubeconfig $DIR/config gives "127.0.0.1:'),
+    "a user in the server's URL": Case(
+        "https://u:p@127.0.0.1:$HTTPS",
+        refused='The kubeconfig $DIR/config gives "https://…@127.0.0.1:$HTTPS" as the server of the cluster c; it must',
+        kubectl=["HTTPS, authorization: Basic dTpw"],
+    ),
     "authority's data": Case(cluster={"certificate-authority-data": "$B64authority.crt"}, trusted=False, sent=DIRECT),
     "authority's data and file": Case(
         cluster={"certificate-authority-data": "$B64authority.crt"},
@@ -275,6 +280,11 @@ CASES: dict[str, Case] = {
     ),
     "socks5": proxied("socks5://127.0.0.1:$SOCKS5", "SOCKS5 api.invalid:HTTPS"),
     "socks5 with a password": proxied("socks5://u:p%40%3A@127.0.0.1:$SOCKS5", "SOCKS5 api.invalid:HTTPS u:p@:"),
+    "socks5 with a user only": proxied(
+        "socks5://u@127.0.0.1:$SOCKS5",
+        refused='$DIR/config:LINE: the proxy-url of the cluster c is "socks5://…@127.0.0.1:$SOCKS5", which has a user',
+        kubectl=["SOCKS5 api.invalid:HTTPS u:", *DIRECT],
+    ),
     "proxy to an address": proxied("http://127.0.0.1:$PROXY", "PROXY CONNECT 0.0.0.0:HTTPS", server=ANY),
     "socks5 to an address": proxied("socks5://127.0.0.1:$SOCKS5", "SOCKS5 0.0.0.0:HTTPS", server=ANY),
     "proxy to this machine": proxied("http://127.0.0.1:$PROXY", "PROXY CONNECT 127.0.0.1:HTTPS", server=API),
@@ -307,6 +317,9 @@ CASES: dict[str, Case] = {
     ),
     "proxy-url socks4": proxied(
         "socks4://127.0.0.1:$SOCKS5", refused="$DIR/config:LINE: the proxy-url of the cluster c is"
+    ),
+    "proxy-url with a bad escape": proxied(
+        "http://u:p%zz@127.0.0.1:$PROXY", refused="$DIR/config:LINE: the proxy-url of the cluster c is"
     ),
     "proxy-url without a host": proxied("http://", refused="$DIR/config:LINE: the proxy-url of the cluster c is"),
     "a proxy that refuses": proxied(
@@ -364,6 +377,12 @@ CASES: dict[str, Case] = {
         refused='HTTPS_PROXY is "ftp://127.0.0.1:$PROXY", which is not',
         HTTPS_PROXY="ftp://127.0.0.1:$PROXY",
         kubectl=BY_PROXY,
+    ),
+    "HTTPS_PROXY with a space": Case(
+        ANY,
+        env={"HTTPS_PROXY": " http://127.0.0.1:$PROXY"},
+        refused='HTTPS_PROXY is " http://127.0.0.1:$PROXY", which is not',
+        kubectl=DIRECT,
     ),
     "HTTP_PROXY is not for TLS": Case(ANY, env={"HTTP_PROXY": "http://127.0.0.1:$PROXY"}, sent=DIRECT),
     "HTTP_PROXY": Case(
@@ -424,6 +443,8 @@ FILES: dict[str, tuple[str, str]] = {
     "the first of each name": ("all others", ""),
     "split": ("lab user cluster", ""),
     "a path beside its file": ("lab user below/cluster", ""),
+    "a token file beside its file": ("lab cluster below/user", ""),
+    "a context without a cluster": ("alone all", "$DIR/alone: the context lab has no cluster."),
     "JSON with tabs": ("tabs", ""),
     "a byte order mark and CRLF": ("windows", ""),
     "null": ("null all", ""),

@@ -143,6 +143,9 @@ def write_files(names: str, book: Book) -> dict[str, str]:
     below = {"clusters": [{"name": "c", "cluster": {"server": API, "certificate-authority": "../authority.crt"}}]}
     trees = {"all": ALL, "lab": LAB, "cluster": CLUSTER, "user": USER, "others": OTHERS, "below/cluster": below}
     trees |= {"null": dict.fromkeys(ALL), "twice": {**ALL, "users": USER["users"] * 2}, "texts": {"clusters": ["c"]}}
+    (folder / "secret").write_text("secret\n")
+    trees |= {"below/user": {"users": [{"name": "me", "user": {"tokenFile": "../secret"}}]}}
+    trees |= {"alone": {"contexts": [{"name": "lab", "context": {"user": "me"}}], "current-context": "lab"}}
     trees |= {"nothing": {"clusters": [{"name": "c", "cluster": {}}]}}
     texts = {name: book.fill(dumps(tree)) for name, tree in trees.items()}
     texts |= {
