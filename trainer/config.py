@@ -24,6 +24,8 @@ from trainer import vocabulary
 from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 from trainer.metrics import now
+from trainer.tuning import pipeline
+from trainer.tuning.settings import Tuning
 
 EARLIER_FILE = "earlier-configs.jsonl"
 """The configs that the run had before, one per line, each with the time until which it applied."""
@@ -143,7 +145,14 @@ class RunConfig:
     @cached_property
     def corpus(self) -> Corpus | None:
         """The text that `data` names, or None if MaxText's own dataset keys apply."""
-        return open_corpus(self.data, self.hosts) if is_given(self.data) else None
+        if not is_given(self.data):
+            return None
+        return open_corpus(self.data, self.hosts, whole_rows=self.tuning.applies)
+
+    @property
+    def tuning(self) -> Tuning:
+        """The settings of fine-tuning; they do not apply to a run that trains on plain text."""
+        return Tuning.of(self.tree)
 
     @cached_property
     def digest(self) -> str:
@@ -265,10 +274,17 @@ def check(config: RunConfig) -> dict[str, Any]:
             raise ConfigError(
                 f"data.tokenizer.path: {tokenizer} is not a file; set the path of a tokenizer file, or leave it empty."
             )
-        vocabulary.check(str(derived["tokenizer_type"]), tokenizer, _vocabulary(config))
+        vocabulary.check(str(derived["tokenizer_type"]), tokenizer, _number(config, "vocab_size"))
     if config.corpus is None:
+        if config.tuning.applies:
+            raise ConfigError(f"tuning.method: {config.tuning.method} reads data.files; set them.")
         return {}
-    check_corpus(config.corpus)
+    if config.tuning.applies and not any(derived.get(key) for key in _WEIGHT_PATHS):
+        raise ConfigError(
+            f"tuning.method: {config.tuning.method} changes a model that exists; set from to a run or to imported "
+            "weights."
+        )
+    check_corpus(config.corpus, pipeline.checker(config) if config.tuning.applies else None)
     return config.corpus.summary()
 
 
@@ -425,7 +441,7 @@ def _derived(config: RunConfig) -> dict[str, Any]:
     clash = sorted(set(user) & set(owned))
     if clash:
         raise ConfigError(f"train.{clash[0]} is set by Slipway from the run's other values; remove it from train.")
-    keys = {**_DEFAULTS, **user, **owned}
+    keys = {**_DEFAULTS, **config.tuning.defaults(), **user, **owned}
     keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
     if config.tree.get("from"):
         keys["load_parameters_path"] = _weights(config, str(keys.get("load_parameters_path") or ""))
@@ -470,19 +486,22 @@ def tokenizer_keys(values: Mapping[str, Any]) -> dict[str, str]:
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
 
-def _vocabulary(config: RunConfig) -> int:
-    """Return the model's vocabulary: train.vocab_size, else the model's, else MaxText's default."""
-    given = config.train.get("vocab_size")
+def _number(config: RunConfig, key: str) -> int:
+    """Return a number of the model: that of `train`, else the model's, else MaxText's default."""
+    given = config.train.get(key)
     if given is not None:
         return int(given)
     configs = maxtext_folder() / "configs"
     for path in (configs / "models" / f"{config.train.get('model_name', 'default')}.yml", configs / "base.yml"):
-        found = (
-            re.search(r"^vocab_size:\s*([0-9_]+)", path.read_text(encoding="utf-8"), re.M) if path.exists() else None
-        )
-        if found:
-            return int(found[1])
-    raise ConfigError("MaxText's base.yml has no vocab_size; set train.vocab_size.")
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if match := re.search(rf"^{key}:\s*([0-9_]+)", text, re.M):
+            return int(match[1])
+    raise ConfigError(f"MaxText's base.yml has no {key}; set train.{key}.")
+
+
+def sequence_length(config: RunConfig) -> int:
+    """Return the number of tokens of a sequence."""
+    return _number(config, "max_target_length")
 
 
 def maxtext_folder() -> Path:

@@ -17,10 +17,10 @@ import json
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from trainer.errors import PASSING, ConfigError
 
@@ -42,6 +42,10 @@ _NEWLINE_WINDOW = 64 << 10
 _CHECK_WHOLE = 1 << 30
 _LISTED = 5
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+ROWS = ""
+"""The field of a corpus whose documents are whole rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,16 @@ def is_given(data: Mapping[str, Any]) -> bool:
     return bool(data.get("files") or data.get("corpus"))
 
 
-def open_corpus(data: Mapping[str, Any], hosts: int = 1) -> Corpus:
+def open_corpus(data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = False) -> Corpus:
     """List the units of the text that `data` (the values key) names: at least one per host in each part.
 
+    With `whole_rows`, the documents are the rows of .jsonl and .parquet files, not the text of a field.
     Reads names, sizes and Parquet footers, but no text unless it is short. Raises ConfigError with the file's name if
     a file or folder is missing, unreadable, of an unknown kind, or empty, and with the sizes if the text is too short
     for the hosts. An error for which a restart may help (trainer.errors.PASSING) is raised as it is, because nothing
     restarts a run after a ConfigError.
     """
-    field = str(data.get("field") or "text")
+    field = ROWS if whole_rows else str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
     corpus = data.get("corpus")
     left: Counter[str] = Counter()
@@ -119,15 +124,16 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1) -> Corpus:
     )
 
 
-def check_corpus(corpus: Corpus) -> None:
+def check_corpus(corpus: Corpus, read: Callable[[Unit], Iterable[str]] | None = None) -> None:
     """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file.
 
-    Raises ConfigError with the file and the place of the first input that is not text or lacks a
-    field, and if there is no text at all.
+    `read` returns the texts of a unit; by default its documents. Raises ConfigError with the file and the place of the
+    first input that is not text or lacks a field, and if there is no text at all.
     """
+    read = read or (lambda unit: documents(unit, corpus.field))
     for part, units in (("training", corpus.train), ("held-out", corpus.held_out)):
         chosen = units if corpus.size <= _CHECK_WHOLE else _ends_of_files(units)
-        characters = sum(len(text.strip()) for unit in chosen for text in documents(unit, corpus.field))
+        characters = sum(len(text.strip()) for unit in chosen for text in read(unit))
         if units and not characters:
             raise ConfigError(f"{units[0].path}: the {part} part of the data contains no text; add files with text.")
 
@@ -140,29 +146,65 @@ def _ends_of_files(units: Iterable[Unit]) -> list[Unit]:
 
 
 def documents(unit: Unit, field: str) -> Iterator[str]:
-    """Yield the documents of one unit, in order.
+    """Yield the documents of one unit, in order; with ROWS, each row as JSON.
 
     Raises ConfigError with file and place for text that is not UTF-8, a line that is not a JSON object,
     a missing column or field, and a file that changed during the run. Raises OSError if a restart may help.
     """
-    if unit.row_group >= 0:
+    if field == ROWS:
+        for row, _ in rows(unit):
+            yield json.dumps(row, default=str)
+    elif unit.row_group >= 0:
         yield from _parquet_rows(unit, field)
-        return
+    elif _ending(unit.path) == ".jsonl":
+        for line, at in _lines(unit):
+            if (document := _field_of(line, at, unit.path, field)) is not None:
+                yield document
+    else:
+        text = _without_nul(_decode(*_read(unit), unit.path))
+        if text.strip():
+            yield text
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a row: the offset of a line, or a row of a Parquet row group. Its text is "FILE: line 3"."""
+
+    path: str
+    at: int
+    row_group: int = -1
+
+    def __str__(self) -> str:
+        if self.row_group >= 0:
+            return f"{self.path}: row {self.at} of row group {self.row_group}"
+        return f"{self.path}: line {_line_number(self.path, self.at)}"
+
+
+def rows(unit: Unit) -> Iterator[tuple[dict[str, Any], Place]]:
+    """Yield the rows of one unit of a .jsonl or .parquet file, with all their fields, in order.
+
+    Raises ConfigError and OSError as `documents` does, and ConfigError for a file of text.
+    """
+    if unit.row_group >= 0:
+        for number, row in enumerate(_parquet_table(unit.path, unit.row_group)[unit.start : unit.stop], unit.start):
+            yield row, Place(unit.path, number, unit.row_group)
+    elif _ending(unit.path) == ".jsonl":
+        for line, at in _lines(unit):
+            yield _json_object(line, at, unit.path, '{"messages": [...]}'), Place(unit.path, at)
+    else:
+        raise ConfigError(f"{unit.path} is text without fields; write a .jsonl or .parquet file.")
+
+
+def _read(unit: Unit) -> tuple[bytes, int]:
+    """Return the bytes of a unit of a text file, and their offset."""
     try:
         with Path(unit.path).open("rb") as file:
             raw, start = _read_range(file, unit, lines_only=_ending(unit.path) == ".jsonl")
     except OSError as error:
         _raise_passing(error)
         raise ConfigError(f"Cannot read {unit.path}: {error.strerror}.") from error
-    if raw.startswith(codecs.BOM_UTF8) and start == 0:
-        raw = raw[len(codecs.BOM_UTF8) :]
-        start = len(codecs.BOM_UTF8)
-    if _ending(unit.path) == ".jsonl":
-        yield from _json_lines(raw, start, unit.path, field)
-        return
-    text = _without_nul(_decode(raw, start, unit.path))
-    if text.strip():
-        yield text
+    bom = len(codecs.BOM_UTF8) if start == 0 and raw.startswith(codecs.BOM_UTF8) else 0
+    return raw[bom:], start + bom
 
 
 def train_dataset(
@@ -174,10 +216,12 @@ def train_dataset(
     shuffle: bool,
     seed: int,
     epochs: int | None,
+    read: Callable[[Unit, float], list[dict[str, Any]]] | None = None,
 ) -> Any:
-    """Return a grain IterDataset of {"text": document} for one host: units shuffled, repeated, every host_count-th.
+    """Return a grain IterDataset for one host of what `read` returns for each unit; by default {"text": document}.
 
-    If `epochs` is None, it repeats without end. The stream of a host depends only on the arguments. Its
+    `read` gets the unit, and the epochs that the units before it make. The units are shuffled and repeated, without end
+    if `epochs` is None; a host has every host_count-th. The stream of a host depends only on the arguments. Its
     iterator's state is the position in the list of units and in the current unit.
     """
     import grain.python as grain
@@ -187,23 +231,25 @@ def train_dataset(
     if shuffle:
         dataset = dataset.shuffle(seed=seed)
     dataset = dataset.repeat(epochs)[host_index::host_count]
+    dataset = dataset.map_with_index(lambda index, unit: (unit, index * host_count / len(units)))
     # No read-ahead threads: reading text is far faster than tokenizing and training on it.
     stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-    return grain.experimental.FlatMapIterDataset(stream, _documents_transform(corpus.field))
+    return grain.experimental.FlatMapIterDataset(
+        stream, _transform(read or (lambda unit, _: [{"text": text} for text in documents(unit, corpus.field)]))
+    )
 
 
-@functools.cache
-def _documents_transform(field: str) -> Any:
-    """Return the grain transform from a unit to its documents. Defined lazily to keep this module's import light."""
+def _transform(read: Callable[[Unit, float], list[dict[str, Any]]]) -> Any:
+    """Return the grain transform from a unit to its elements. Defined lazily to keep this module's import light."""
     import grain.python as grain
 
-    class Documents(grain.experimental.FlatMapTransform):  # type: ignore[misc]
+    class Elements(grain.experimental.FlatMapTransform):  # type: ignore[misc]
         max_fan_out = 1 << 20
 
-        def flat_map(self, element: Unit) -> list[dict[str, str]]:
-            return [{"text": text} for text in documents(element, field)]
+        def flat_map(self, element: tuple[Unit, float]) -> list[dict[str, Any]]:
+            return read(*element)
 
-    return Documents()
+    return Elements()
 
 
 def _standard_library(name: str) -> list[str]:
@@ -474,17 +520,17 @@ def _decode(raw: bytes, start: int, path: str) -> str:
         ) from error
 
 
-def _json_lines(raw: bytes, start: int, path: str, field: str) -> Iterator[str]:
-    at = start
+def _lines(unit: Unit) -> Iterator[tuple[str, int]]:
+    """Yield the lines that are not empty, with their offsets."""
+    raw, at = _read(unit)
     for line in raw.splitlines(keepends=True):
-        text = _decode(line, at, path).strip("\0").strip()
-        if text and (document := _field_of(text, at, path, field)) is not None:
-            yield document
+        text = _decode(line, at, unit.path).strip("\0").strip()
+        if text:
+            yield text, at
         at += len(line)
 
 
-def _field_of(line: str, at: int, path: str, field: str) -> str | None:
-    """Return the text of a line; None if it is null, as a row of Parquet without text."""
+def _json_object(line: str, at: int, path: str, example: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -498,9 +544,13 @@ def _field_of(line: str, at: int, path: str, field: str) -> str | None:
         what = "lists or objects that are nested too deeply" if deep else "a number of thousands of digits"
         raise ConfigError(f"{path}: line {_line_number(path, at)} contains {what}; remove the line.") from error
     if not isinstance(row, dict):
-        raise ConfigError(
-            f'{path}: line {_line_number(path, at)} is not a JSON object; write each line as {{"{field}": "..."}}.'
-        )
+        raise ConfigError(f"{path}: line {_line_number(path, at)} is not a JSON object; write each line as {example}.")
+    return row
+
+
+def _field_of(line: str, at: int, path: str, field: str) -> str | None:
+    """Return the text of a line; None if it is null, as a row of Parquet without text."""
+    row = _json_object(line, at, path, f'{{"{field}": "..."}}')
     if field not in row:
         have = ", ".join(sorted(row)[:20])
         raise ConfigError(
@@ -568,6 +618,20 @@ def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
             ) from error
         if text is not None:
             yield _without_nul(text)
+
+
+@functools.lru_cache(maxsize=2)
+def _parquet_table(path: str, row_group: int) -> list[dict[str, Any]]:
+    """Return the rows of a row group, with all columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            return cast(list[dict[str, Any]], file.read_row_group(row_group).to_pylist())
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        _raise_passing(error)
+        raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
 
 
 @functools.lru_cache(maxsize=2)

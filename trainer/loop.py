@@ -29,6 +29,7 @@ from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
+from trainer.tuning import pipeline
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ class _Hooks:
         self.stop: Callable[[], bool] = stop_all_hosts
         self._logger: Any = None
         self._last_loss: Any = None
+        self._reader: pipeline.Reader | None = None
         self._profiler: Profiler | None = None
         # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
@@ -281,6 +283,8 @@ class _Hooks:
             self._set_up = replace(train_utils, "setup_train_loop", self._set_up_before_compiling)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
+            if self.config.tuning.applies:
+                replace(grain_data_processing, "pretrain_preprocessing_pipeline", self._batches)
             if jax.process_count() == 1:
                 alone = LocalStopSignal()
                 self.stop = alone.give
@@ -299,6 +303,10 @@ class _Hooks:
         if corpus is None:
             raise TypeError("MaxText requested documents, but the run config sets none")
         held_out = options["split"] == "eval"
+        reader = None
+        if self.config.tuning.applies:
+            self._reader = self._reader or pipeline.reader(self.config)
+            reader = self._reader.for_held_out() if held_out else self._reader
         return data.train_dataset(
             corpus,
             held_out=held_out,
@@ -308,7 +316,15 @@ class _Hooks:
             seed=options["shuffle_seed"],
             # MaxText's default is one pass. A run with more steps than its text provides repeats the text.
             epochs=None if held_out else self.config.train.get("num_epoch"),
+            read=reader.read if reader is not None else None,
         )
+
+    def _batches(self, dataset: Any, config: Any, *_: Any, **__: Any) -> Any:
+        """Replaces MaxText's pipelines for fine-tuning."""
+        from maxtext.input_pipeline import data_processing_utils
+
+        size = data_processing_utils.get_local_batch_size(config)
+        return pipeline.batches(dataset, length=config.max_target_length, batch_size=size, packing=config.packing)
 
     def _set_up_before_compiling(self, *args: Any, **options: Any) -> Any:
         result = self._set_up(*args, **options)
@@ -347,7 +363,10 @@ class _Hooks:
         """Return the compiled step, unchanged, with its last result recorded so that callers can wait for it."""
 
         def step(*args: Any) -> Any:
+            # The step is compiled with donated arguments, so count before it.
+            counts = pipeline.counts(args[1]) if self._reader is not None else {}
             state, metrics = train_step(*args)
+            metrics["scalar"] |= counts
             self._last_loss = metrics["scalar"]["learning/loss"]
             return state, metrics
 
@@ -520,6 +539,8 @@ class _Hooks:
                 for name, key in (("grad_norm", "learning/raw_grad_norm"), ("param_norm", "learning/param_norm")):
                     if key in scalars:
                         line[name] = float(scalars[key])
+                if hooks._reader is not None:
+                    line |= hooks._reader.measured(scalars)
                 return line
 
         return Logger

@@ -163,7 +163,7 @@ def end_all(command: Launcher) -> None:
             backend.cancel(status.name)
 
 
-def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"

@@ -51,22 +51,25 @@ def write(config: RunConfig, model: Model, folder: Path) -> Tokens:
         raise ConfigError(
             f"data.tokenizer.path: {path} is not a file here; copy the run's tokenizer there, and start again."
         )
-    bos, eos = bool(model.keys["add_bos"]), bool(model.keys["add_eos"])
-    match kind:
-        case "sentencepiece":
-            tokens = _from_sentencepiece(Path(path), folder, add_bos=bos, add_eos=eos)
-        case "tiktoken":
-            tokens = _from_tiktoken(Path(path), folder, add_bos=bos)
-        case "huggingface":
-            tokens = _copy(path, folder)
-        case _:
-            raise ConfigError(f"data.tokenizer.kind: {kind} is not known; use sentencepiece, tiktoken or huggingface.")
+    tokens = convert(path, kind, folder, add_bos=bool(model.keys["add_bos"]), add_eos=bool(model.keys["add_eos"]))
     if tokens.size > model.sizes["vocab"]:
         raise ConfigError(
             f"data.tokenizer.path: {path} has {tokens.size:,} pieces, but the model has {model.sizes['vocab']:,} rows; "
             "set the tokenizer that the run was trained with."
         )
     return tokens
+
+
+def convert(path: str, kind: str, folder: Path, *, add_bos: bool = False, add_eos: bool = False) -> Tokens:
+    """Write the files of a tokenizer, with the special tokens that it adds to a text. Raises ConfigError."""
+    match kind:
+        case "sentencepiece":
+            return _from_sentencepiece(Path(path), folder, add_bos=add_bos, add_eos=add_eos)
+        case "tiktoken":
+            return _from_tiktoken(Path(path), folder, add_bos=add_bos)
+        case "huggingface":
+            return _copy(path, folder)
+    raise ConfigError(f"data.tokenizer.kind: {kind} is not known; use sentencepiece, tiktoken or huggingface.")
 
 
 def _from_sentencepiece(path: Path, folder: Path, *, add_bos: bool, add_eos: bool) -> Tokens:

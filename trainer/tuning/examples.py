@@ -1,0 +1,125 @@
+"""Reads a row of a file as a conversation: a list of messages with roles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.errors import ConfigError
+
+Message = dict[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"}
+"""Roles of ShareGPT and of older data sets, and what they are called in chat templates."""
+_COLUMNS = ("messages", "prompt", "completion", "instruction", "input", "output", "tools")
+_FORMS = (("messages",), ("prompt", "completion"), ("instruction", "output"))
+"""The columns that a row needs: the first form whose columns it has applies."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation; `tools` are the definitions that the template passes to the model."""
+
+    messages: list[Message]
+    tools: list[Any] | None = None
+
+
+class BadRowError(ConfigError):
+    """A row that is not a conversation. The reader adds its place."""
+
+
+def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
+    """Return the conversation of a row. `columns` maps the names of Slipway to those of the file.
+
+    Raises BadRowError for a row without the columns of a form, an unknown role, or an empty answer.
+    """
+    names = {name: columns.get(name, name) for name in _COLUMNS}
+    values = {name: row[key] for name, key in names.items() if row.get(key) is not None}
+    form = next((form for form in _FORMS if all(name in values for name in form)), None)
+    if form is None:
+        raise BadRowError(
+            f"has none of the columns {', or '.join(' and '.join(names[name] for name in form) for form in _FORMS)} "
+            f"(it has {', '.join(list(map(str, row))[:20]) or 'none'}); set tuning.columns"
+        )
+    if form == ("messages",):
+        messages = _messages(values["messages"], names["messages"])
+    elif form == ("prompt", "completion"):
+        messages = _turn(values["prompt"], "user", names["prompt"])
+        messages += _turn(values["completion"], "assistant", names["completion"])
+    else:
+        instruction, more = values["instruction"], values.get("input") or ""
+        if not isinstance(instruction, str) or not isinstance(more, str):
+            raise BadRowError(f'has a column "{names["instruction"]}" or "{names["input"]}" that is not text')
+        messages = [{"role": "user", "content": f"{instruction}\n\n{more}" if more else instruction}]
+        messages += _turn(values["output"], "assistant", names["output"])
+    if not any(message["role"] == "assistant" for message in messages):
+        raise BadRowError("has no message of the assistant, so no token counts; remove the row")
+    tools = values.get("tools")
+    return Example(messages, _json(tools, names["tools"]) if isinstance(tools, str) else tools)
+
+
+def _turn(value: Any, role: str, column: str) -> list[Message]:
+    """Return a text as one message of the role, or a list of messages as it is."""
+    if not isinstance(value, str):
+        return _messages(value, column)
+    return [_message({"role": role, "content": value}, column)]
+
+
+def _messages(value: Any, column: str) -> list[Message]:
+    if isinstance(value, str):  # a column of JSON
+        value = _json(value, column)
+    if not isinstance(value, Sequence) or not value:
+        raise BadRowError(f'has a column "{column}" that is not a list of messages')
+    return [_message(item, f"{column}[{number}]") for number, item in enumerate(value)]
+
+
+def _message(value: Any, place: str) -> Message:
+    if not isinstance(value, Mapping):
+        raise BadRowError(f'has {place}, which is not an object with "role" and "content"')
+    message = {key: field for key, field in value.items() if field is not None}  # Parquet adds absent keys
+    if "from" in message and "value" in message:  # ShareGPT
+        message = {"role": message.pop("from"), "content": message.pop("value"), **message}
+    role = message.get("role")
+    role = _OTHER_ROLES.get(role, role) if isinstance(role, str) else role
+    if role not in ROLES:
+        raise BadRowError(f'has {place} with the role "{role}"; the roles are {", ".join(ROLES)}')
+    message["role"] = role
+    if "content" in message:
+        message["content"] = _text(message["content"], place)
+    if "tool_calls" in message:
+        message["tool_calls"] = [_call(call, place) for call in message["tool_calls"]]
+    if role == "assistant" and not message.get("content", "").strip() and not message.get("tool_calls"):
+        raise BadRowError(f"has {place}, an empty answer; remove the row")
+    return message
+
+
+def _text(content: Any, place: str) -> str:
+    """Return the content of a message; the texts of a list of parts are joined."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
+    raise BadRowError(f"has {place}, whose content is not text")
+
+
+def _call(call: Any, place: str) -> Any:
+    """Return a tool call with its arguments as an object, which chat templates write as JSON."""
+    if not isinstance(call, Mapping):
+        raise BadRowError(f"has {place}, whose tool_calls are not objects")
+    function = call.get("function")
+    if isinstance(function, Mapping) and isinstance(function.get("arguments"), str):
+        arguments = _json(function["arguments"], f"{place}.tool_calls")
+        return {**call, "function": {**function, "arguments": arguments}}
+    return dict(call)
+
+
+def _json(text: str, column: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRowError(f'has a column "{column}" that is not valid JSON') from error

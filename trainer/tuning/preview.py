@@ -1,0 +1,113 @@
+"""python -m trainer.tuning.preview --config run.json: show examples as the trainer reads them, as JSON on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from trainer import config as run_config
+from trainer import data
+from trainer.errors import ConfigError
+from trainer.tuning import pipeline
+from trainer.tuning.template import Tokens
+
+_ROWS = 20_000
+"""The rows that the sums include at most: a tokenizer reads some thousand per second."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An example: its parts in turn as text and whether they count, its tokens, and the tokens that are cut off."""
+
+    place: str
+    parts: list[tuple[str, bool]]
+    tokens: int
+    counted: int
+    cut: int
+
+
+def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict[str, Any]:
+    """Return the first `count` examples, and the sums over at most `rows` of them.
+
+    Raises ConfigError with the place of a row that is not an example.
+    """
+    corpus = config.corpus
+    if corpus is None or not config.tuning.applies:
+        raise ConfigError("tuning.method is pretrain; set it to sft, so that a row is an example.")
+    reader = pipeline.reader(config)
+    shown: list[Shown] = []
+    lengths: list[int] = []
+    counted = longest = 0
+    complete = True
+    for row, place in _rows(corpus):
+        if reader.counts["examples"] >= rows:
+            complete = False
+            break
+        tokens = reader.whole(row, place)
+        kept = reader.fitted(tokens, place)
+        longest = max(longest, len(tokens.ids))
+        if kept is not None:
+            lengths.append(len(kept.ids))
+            counted += sum(kept.counted[1:])
+        if len(shown) < count:
+            shown.append(_shown(reader.tokenizer, tokens, kept or Tokens([], []), place))
+    length = run_config.sequence_length(config)
+    return {
+        "examples": [asdict(example) for example in shown],
+        "read": reader.counts["examples"],
+        "complete": complete,
+        "tokens": sum(lengths),
+        "counted": counted,
+        "longest": longest,
+        "cut": reader.counts["cut"],
+        "dropped": reader.counts["dropped"],
+        "length": length,
+        "sequences": _sequences(lengths, length) if config.train.get("packing", True) else len(lengths),
+    }
+
+
+def _rows(corpus: data.Corpus) -> Iterator[tuple[dict[str, Any], data.Place]]:
+    for unit in corpus.train:
+        yield from data.rows(unit)
+
+
+def _shown(tokenizer: Any, whole: Tokens, kept: Tokens, place: data.Place) -> Shown:
+    parts = [
+        (str(tokenizer.decode([token for token, _ in group])), bool(counts))
+        for counts, group in groupby(zip(kept.ids, kept.counted, strict=True), key=lambda pair: pair[1])
+    ]
+    return Shown(str(place), parts, len(kept.ids), sum(kept.counted[1:]), len(whole.ids) - len(kept.ids))
+
+
+def _sequences(lengths: Sequence[int], length: int) -> int:
+    """Return about how many sequences of `length` tokens the examples fill."""
+    sequences, free = 0, 0
+    for each in lengths:
+        if each > free:
+            sequences, free = sequences + 1, length
+        free -= each
+    return sequences
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return the exit code. 2: the config or a row cannot work; stderr has the sentence."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.tuning.preview", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="the run config, JSON")
+    parser.add_argument("--count", type=int, default=3, help="the number of examples to show")
+    arguments = parser.parse_args(argv)
+    try:
+        print(json.dumps(preview(run_config.read(arguments.config), arguments.count)))  # noqa: T201 - the data
+    except ConfigError as error:
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)  # noqa: T201 - the message
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

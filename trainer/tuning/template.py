@@ -1,0 +1,151 @@
+"""Renders conversations with a chat template, and marks the tokens that the loss counts: those of the answers.
+
+A token counts if the model would generate it: the text after the generation prompt of each turn of the assistant, up to
+and with the token that ends the turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import ConfigError
+from trainer.tuning.examples import BadRowError, Example, Message
+
+PLAIN = "plain"
+"""The name of a template for models without one, such as those trained on plain text."""
+_PLAIN = (
+    "{% for message in messages %}"
+    "{% if message.role == 'assistant' %}{{ 'Answer: ' + message.content | trim + eos_token + '\n' }}"
+    "{% else %}{{ ('System: ' if message.role == 'system' else 'Question: ') + message.content | trim + '\n' }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Answer:' }}{% endif %}"
+)
+ALL, LAST = "all", "last"
+"""Which turns of the assistant count."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a conversation; `counted` has 1 for each token that the loss counts, otherwise 0."""
+
+    ids: list[int]
+    counted: list[int]
+
+
+class ChatTemplate:
+    """A tokenizer of transformers with a chat template. `turns` is ALL or LAST."""
+
+    def __init__(self, tokenizer: Any, template: str, turns: str = ALL) -> None:
+        self.tokenizer = tokenizer
+        self.text = _source(tokenizer, template)
+        self._turns = turns
+
+    def tokens(self, example: Example) -> Tokens:
+        """Return the tokens of an example. Raises BadRowError if the template cannot render it."""
+        for number, message in enumerate(example.messages):
+            if special := self._special(message):
+                raise BadRowError(
+                    f"has the special token {special} in the text of message {number}; remove it: the tokenizer would "
+                    "read it as the end of a turn, or as another command"
+                )
+        text = self._render(example, example.messages)
+        spans = self._spans(example, text)
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        counted = [
+            int(any(start <= first and last <= end for start, end in spans) and last > first)
+            for first, last in encoded["offset_mapping"]
+        ]
+        return Tokens(encoded["input_ids"], counted)
+
+    def _spans(self, example: Example, text: str) -> list[tuple[int, int]]:
+        """Return the parts of the rendered text that count."""
+        messages = example.messages
+        answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+        spans = []
+        for number in answers if self._turns == ALL else answers[-1:]:
+            prompt = self._render(example, messages[:number], generation_prompt=True)
+            if not text.startswith(prompt):
+                raise BadRowError(
+                    f"has an answer (message {number}) that the chat template renders differently when others follow; "
+                    f"set tuning.turns: {LAST}, which counts the last answer only"
+                    if number != answers[-1]
+                    else f"has an answer (message {number}) whose prompt the chat template renders differently without "
+                    "it; set tuning.template to a template that does not"
+                )
+            spans.append((len(prompt), self._end(text, len(prompt), messages[number])))
+        return spans
+
+    def _end(self, text: str, start: int, answer: Message) -> int:
+        """Return where the turn ends that starts at `start`: after the token that ends it, if there is one."""
+        content = str(answer.get("content") or "").strip()
+        at = text.find(content, start)
+        end = self._end_of_turn.search(text, at + len(content) if at >= 0 else start)
+        return end.end() if end else len(text)
+
+    @cached_property
+    def _end_of_turn(self) -> re.Pattern[str]:
+        """Match the special token that follows the text of an answer."""
+        answer = Example([{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u00e6"}])
+        text = self._render(answer, answer.messages)
+        rest = text[text.rfind("\u00e6") + 1 :]
+        ends = [token for token in self._special_tokens if token in rest]
+        if not ends:
+            raise ConfigError(
+                "tuning.template: the chat template writes no special token after an answer, so the model would never "
+                "stop; set a template that does."
+            )
+        return re.compile(re.escape(min(ends, key=rest.index)))
+
+    @cached_property
+    def _special_tokens(self) -> list[str]:
+        added = self.tokenizer.added_tokens_decoder.values()
+        return sorted({*self.tokenizer.all_special_tokens, *(str(token) for token in added if token.special)})
+
+    @cached_property
+    def _any_special(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self._special_tokens, key=len, reverse=True))) or r"(?!)")
+
+    def _special(self, message: Message) -> str:
+        match = self._any_special.search(str(message.get("content") or ""))
+        return match[0] if match else ""
+
+    def _render(self, example: Example, messages: list[Message], *, generation_prompt: bool = False) -> str:
+        import jinja2
+
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    messages,
+                    tools=example.tools,
+                    chat_template=self.text,
+                    tokenize=False,
+                    add_generation_prompt=generation_prompt,
+                )
+            )
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"tuning.template: line {error.lineno}: {error.message}.") from error
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise BadRowError(f"is refused by the chat template: {str(error).rstrip('.')}") from error
+
+
+def _source(tokenizer: Any, template: str) -> str:
+    """Return the text of a template: PLAIN, that of a file, or if none is named the tokenizer's own."""
+    if template == PLAIN:
+        return _PLAIN
+    if template:
+        try:
+            return Path(template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"tuning.template: {template} is not a file that can be read: {error}.") from error
+    own = tokenizer.chat_template
+    own = own.get("default") if isinstance(own, Mapping) else own
+    if not own:
+        raise ConfigError(
+            "tuning.template is empty, and the tokenizer has no chat template; set it to a Jinja file, or to "
+            f"{PLAIN} (Question: ..., Answer: ...)."
+        )
+    return str(own)
