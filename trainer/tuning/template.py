@@ -41,7 +41,7 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Any, template: str, turns: str = ALL) -> None:
         self.tokenizer = tokenizer
-        self.text = _source(tokenizer, template)
+        self.text = named(template) if template else _own(tokenizer)
         self._turns = turns
 
     def tokens(self, example: Example) -> Tokens:
@@ -132,15 +132,18 @@ class ChatTemplate:
             raise BadRowError(f"is refused by the chat template: {str(error).rstrip('.')}") from error
 
 
-def _source(tokenizer: Any, template: str) -> str:
-    """Return the text of a template: PLAIN, that of a file, or if none is named the tokenizer's own."""
+def named(template: str) -> str:
+    """Return the text of PLAIN, or of a file. Raises ConfigError if it cannot be read."""
     if template == PLAIN:
         return _PLAIN
-    if template:
-        try:
-            return Path(template).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"tuning.template: {template} is not a file that can be read: {error}.") from error
+    try:
+        return Path(template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"tuning.template: {template} is not a file that can be read: {error}.") from error
+
+
+def _own(tokenizer: Any) -> str:
+    """Return the template of a tokenizer. Raises ConfigError if it has none."""
     own = tokenizer.chat_template
     own = own.get("default") if isinstance(own, Mapping) else own
     if not own:

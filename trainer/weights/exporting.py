@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import RunConfig
+from trainer.tuning import template
 from trainer.weights import card, folder, hf_config, model, safetensors_files, tokenizer
 from trainer.weights.checkpoint import Checkpoint
 from trainer.weights.tensors import Array, arrays, to_hugging_face
@@ -57,6 +58,8 @@ def export(
         return {**summary, "state": "present", "seconds": 0.0}
     with folder.complete(destination, size + _SMALL_FILES) as draft:
         tokens = tokenizer.write(config, source, draft)
+        if config.tuning.template:
+            (draft / "chat_template.jinja").write_text(template.named(config.tuning.template), encoding="utf-8")
         _write_weights(checkpoint, source, expected, groups, draft, dtype)
         if len(groups) > 1:
             _write_json(draft / safetensors_files.INDEX, safetensors_files.index(groups, size))
