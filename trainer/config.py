@@ -26,6 +26,7 @@ from trainer.errors import ConfigError
 from trainer.metrics import now
 from trainer.tuning import pipeline
 from trainer.tuning.settings import Tuning
+from trainer.tuning.template import ChatTemplate
 
 EARLIER_FILE = "earlier-configs.jsonl"
 """The configs that the run had before, one per line, each with the time until which it applied."""
@@ -284,7 +285,7 @@ def check(config: RunConfig) -> dict[str, Any]:
             f"tuning.method: {config.tuning.method} changes a model that exists; set from to a run or to imported "
             "weights."
         )
-    check_corpus(config.corpus, pipeline.checker(config) if config.tuning.applies else None)
+    check_corpus(config.corpus, pipeline.checker(_template(config), config.tuning) if config.tuning.applies else None)
     return config.corpus.summary()
 
 
@@ -497,6 +498,16 @@ def _number(config: RunConfig, key: str) -> int:
         if match := re.search(rf"^{key}:\s*([0-9_]+)", text, re.M):
             return int(match[1])
     raise ConfigError(f"MaxText's base.yml has no {key}; set train.{key}.")
+
+
+def reader(config: RunConfig) -> pipeline.Reader:
+    """Return the reader of the examples of fine-tuning. Raises ConfigError if there is no chat template."""
+    return pipeline.Reader(_template(config), config.tuning, sequence_length(config))
+
+
+def _template(config: RunConfig) -> ChatTemplate:
+    keys = tokenizer_keys(config.data.get("tokenizer") or {})
+    return pipeline.chat_template(config.tuning, keys["tokenizer_path"], keys["tokenizer_type"])
 
 
 def sequence_length(config: RunConfig) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer import config as run_config
 from trainer import data, deferred_imports, storage_errors
 from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
@@ -305,7 +306,7 @@ class _Hooks:
         held_out = options["split"] == "eval"
         reader = None
         if self.config.tuning.applies:
-            self._reader = self._reader or pipeline.reader(self.config)
+            self._reader = self._reader or run_config.reader(self.config)
             reader = self._reader.for_held_out() if held_out else self._reader
         return data.train_dataset(
             corpus,

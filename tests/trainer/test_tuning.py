@@ -1,7 +1,7 @@
 """Supervised fine-tuning: the step of an independent implementation, answers to questions, and a kill.
 
 The reference is mlx-lm with its own gradients, from the exported weights, and the mask that transformers computes from
-a template with generation tags. transformers itself computes no model here: PyTorch is no dependency of Slipway.
+a template with generation tags. transformers itself computes no model here: Slipway does not depend on PyTorch.
 """
 
 from __future__ import annotations

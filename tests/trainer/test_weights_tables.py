@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from trainer.config import RunConfig, maxtext_folder
 from trainer.errors import ConfigError
-from trainer.weights import folder, hf_config, model, tensors, tokenizer, train_keys
+from trainer.weights import exporting, folder, hf_config, model, tensors, tokenizer, train_keys
 from trainer.weights.safetensors_files import ShardWriter, read_folder, shards
 from trainer.weights.tensors import Array, Tensor
 
@@ -381,7 +381,7 @@ def test_only_abandoned_temporary_folders_are_removed(tmp_path: Path) -> None:
 def test_the_exported_tokenizer_returns_the_ids_of_the_training(kind: str, name: str, tmp_path: Path) -> None:
     path = maxtext_folder() / "assets" / "tokenizers" / name
     config = RunConfig(Path("run.json"), {"train": {}, "data": {"tokenizer": {"kind": kind, "path": str(path)}}})
-    tokens = tokenizer.write(config, of(vocab_size=300_000), tmp_path)
+    tokens = exporting.write_tokenizer(config, of(vocab_size=300_000), tmp_path)
     program = (
         "import sys, json\n"
         "from trainer import deferred_imports\n"

@@ -28,7 +28,9 @@ def template() -> ChatTemplate:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.train_from_iterator(
         [f"Question: Answer: word number {number}" for number in range(ROWS)],
-        trainers.WordLevelTrainer(special_tokens=["<pad>", "<unk>", "</s>"]),
+        trainers.WordLevelTrainer(  # type: ignore[no-untyped-call]
+            special_tokens=["<pad>", "<unk>", "</s>"]
+        ),
     )
     return ChatTemplate(PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>"), PLAIN)
 

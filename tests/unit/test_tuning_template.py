@@ -1,4 +1,4 @@
-"""The loss counts the answers of a conversation, and nothing else, whatever the chat template is.
+"""The loss counts the answers of a conversation, and nothing else, with each chat template.
 
 The templates have the formats of five families of models. The expected tokens are counted by hand: each word, each
 mark and each special token is one.
@@ -65,7 +65,9 @@ def tokenizer() -> Any:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.train_from_iterator(
         ["What is one plus one? It is two. Is that large? No. user assistant system model tool Question: Answer:"],
-        trainers.WordLevelTrainer(special_tokens=["<unk>", *SPECIAL]),
+        trainers.WordLevelTrainer(  # type: ignore[no-untyped-call]
+            special_tokens=["<unk>", *SPECIAL]
+        ),
     )
     words.add_tokens([AddedToken(word, special=False) for word in WORDS])
     return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>")
@@ -121,7 +123,7 @@ def test_the_tokenizers_own_template(tokenizer: Any, tmp_path: Path) -> None:
 
 
 def test_a_call_of_a_tool_counts_and_its_result_does_not(tokenizer: Any, write: Any) -> None:
-    messages = [
+    messages: list[dict[str, Any]] = [
         CONVERSATION[0],
         {"role": "assistant", "tool_calls": [{"function": {"name": "plus", "arguments": {"one": 1}}}]},
         {"role": "tool", "content": "It is two."},

@@ -13,17 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer import data
 from trainer.errors import ConfigError
 from trainer.tuning.examples import BadRowError, example
 from trainer.tuning.settings import DROP, REFUSE, Tuning
 from trainer.tuning.template import ChatTemplate, Tokens
-
-if TYPE_CHECKING:
-    from trainer.config import RunConfig
-
+from trainer.weights import tokenizer
 
 _RENDERED = 200
 """The examples that `check` renders and tokenizes: a tokenizer reads a few thousand per second."""
@@ -87,7 +84,7 @@ class Reader:
     def fitted(self, tokens: Tokens, place: data.Place) -> Tokens | None:
         """Return at most as many tokens as a sequence has; None if the example is dropped.
 
-        The first token of a sequence is no target, so it does not count.
+        The first token of a sequence is not a target, so it does not count.
         """
         if len(tokens.ids) > self._length:
             if self._tuning.long == REFUSE:
@@ -171,26 +168,17 @@ def _shifted(packed: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def reader(config: RunConfig) -> Reader:
-    """Return the reader of a run's files. Raises ConfigError if there is no chat template."""
-    from trainer.config import sequence_length
-
-    template = ChatTemplate(tokenizer(config), config.tuning.template, config.tuning.turns)
-    return Reader(template, config.tuning, sequence_length(config))
-
-
-def checker(config: RunConfig) -> Callable[[data.Unit], Iterator[str]]:
+def checker(template: ChatTemplate, tuning: Tuning) -> Callable[[data.Unit], Iterator[str]]:
     """Return a function that yields the texts of a unit's examples: the first as the template renders them.
 
-    Raises ConfigError if there is no chat template; the function, with the place of a row that is not an example.
+    The function raises ConfigError with the place of a row that is not an example.
     """
-    template = ChatTemplate(tokenizer(config), config.tuning.template, config.tuning.turns)
     numbers = itertools.count()
 
     def texts(unit: data.Unit) -> Iterator[str]:
         for row, place in data.rows(unit):
             with placed(place):
-                conversation = example(row, config.tuning.columns)
+                conversation = example(row, tuning.columns)
                 if next(numbers) < _RENDERED:
                     template.tokens(conversation)
             yield conversation.messages[-1].get("content") or "-"
@@ -198,14 +186,13 @@ def checker(config: RunConfig) -> Callable[[data.Unit], Iterator[str]]:
     return texts
 
 
-def tokenizer(config: RunConfig) -> Any:
-    """Load the run's tokenizer with transformers; one of sentencepiece or tiktoken is converted, as for an export."""
+def chat_template(tuning: Tuning, path: str, kind: str) -> ChatTemplate:
+    """Return the template of a run with its tokenizer; one of sentencepiece or tiktoken is converted, as for an export.
+
+    Raises ConfigError if there is none.
+    """
     from transformers import AutoTokenizer
 
-    from trainer.config import tokenizer_keys
-    from trainer.weights.tokenizer import convert
-
-    keys = tokenizer_keys(config.data.get("tokenizer") or {})
     with TemporaryDirectory() as folder:
-        convert(keys["tokenizer_path"], keys["tokenizer_type"], Path(folder))
-        return AutoTokenizer.from_pretrained(folder)
+        tokenizer.write(path, kind, Path(folder))
+        return ChatTemplate(AutoTokenizer.from_pretrained(folder), tuning.template, tuning.turns)

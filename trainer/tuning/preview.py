@@ -14,7 +14,6 @@ from typing import Any
 from trainer import config as run_config
 from trainer import data
 from trainer.errors import ConfigError
-from trainer.tuning import pipeline
 from trainer.tuning.template import Tokens
 
 _ROWS = 20_000
@@ -40,7 +39,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
     corpus = config.corpus
     if corpus is None or not config.tuning.applies:
         raise ConfigError("tuning.method is pretrain; set it to sft, so that a row is an example.")
-    reader = pipeline.reader(config)
+    reader = run_config.reader(config)
     shown: list[Shown] = []
     lengths: list[int] = []
     counted = longest = 0

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.config import RunConfig
+from trainer.config import RunConfig, tokenizer_keys
+from trainer.errors import ConfigError
 from trainer.tuning import template
 from trainer.weights import card, folder, hf_config, model, safetensors_files, tokenizer
 from trainer.weights.checkpoint import Checkpoint
@@ -57,9 +58,7 @@ def export(
     if folder.existing(destination, record) is not None:
         return {**summary, "state": "present", "seconds": 0.0}
     with folder.complete(destination, size + _SMALL_FILES) as draft:
-        tokens = tokenizer.write(config, source, draft)
-        if config.tuning.template:
-            (draft / "chat_template.jinja").write_text(template.named(config.tuning.template), encoding="utf-8")
+        tokens = write_tokenizer(config, source, draft)
         _write_weights(checkpoint, source, expected, groups, draft, dtype)
         if len(groups) > 1:
             _write_json(draft / safetensors_files.INDEX, safetensors_files.index(groups, size))
@@ -77,6 +76,22 @@ def export(
         (draft / "README.md").write_text(readme, encoding="utf-8")
         folder.write_record(draft, record)
     return {**summary, "seconds": round(time.monotonic() - started, 3)}
+
+
+def write_tokenizer(config: RunConfig, source: model.Model, draft: Path) -> tokenizer.Tokens:
+    """Write the run's tokenizer, with its chat template. Raises ConfigError if there is none, or not the run's."""
+    keys = tokenizer_keys(config.data.get("tokenizer") or {})
+    path, rows = keys["tokenizer_path"], source.sizes["vocab"]
+    bos, eos = bool(source.keys["add_bos"]), bool(source.keys["add_eos"])
+    tokens = tokenizer.write(path, keys["tokenizer_type"], draft, add_bos=bos, add_eos=eos)
+    if tokens.size > rows:
+        raise ConfigError(
+            f"data.tokenizer.path: {path} has {tokens.size:,} pieces, but the model has {rows:,} rows; "
+            "set the tokenizer that the run was trained with."
+        )
+    if config.tuning.template:
+        (draft / "chat_template.jinja").write_text(template.named(config.tuning.template), encoding="utf-8")
+    return tokens
 
 
 def _write_weights(

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.config import RunConfig, tokenizer_keys
 from trainer.errors import ConfigError
-from trainer.weights.model import Model
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,25 +41,15 @@ class Tokens:
     size: int = 0
 
 
-def write(config: RunConfig, model: Model, folder: Path) -> Tokens:
-    """Write tokenizer.json and tokenizer_config.json. Raises ConfigError if there is no tokenizer, or not the run's."""
-    keys = tokenizer_keys(config.data.get("tokenizer") or {})
-    path, kind = keys["tokenizer_path"], keys["tokenizer_type"]
+def write(path: str, kind: str, folder: Path, *, add_bos: bool = False, add_eos: bool = False) -> Tokens:
+    """Write tokenizer.json and tokenizer_config.json. Raises ConfigError if there is no tokenizer.
+
+    `add_bos` and `add_eos` are MaxText's keys: the special tokens that it adds to a text.
+    """
     if kind != "huggingface" and not Path(path).is_file():
         raise ConfigError(
             f"data.tokenizer.path: {path} is not a file here; copy the run's tokenizer there, and start again."
         )
-    tokens = convert(path, kind, folder, add_bos=bool(model.keys["add_bos"]), add_eos=bool(model.keys["add_eos"]))
-    if tokens.size > model.sizes["vocab"]:
-        raise ConfigError(
-            f"data.tokenizer.path: {path} has {tokens.size:,} pieces, but the model has {model.sizes['vocab']:,} rows; "
-            "set the tokenizer that the run was trained with."
-        )
-    return tokens
-
-
-def convert(path: str, kind: str, folder: Path, *, add_bos: bool = False, add_eos: bool = False) -> Tokens:
-    """Write the files of a tokenizer, with the special tokens that it adds to a text. Raises ConfigError."""
     match kind:
         case "sentencepiece":
             return _from_sentencepiece(Path(path), folder, add_bos=add_bos, add_eos=add_eos)
