@@ -90,13 +90,13 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     chosen = _context(sources, context, where)
     cluster = _named(sources, "clusters", chosen.text("cluster"), chosen)
     server = cluster.text("server").rstrip("/")
-    url = urlsplit(server)
-    if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+    split = urlsplit(server)
+    if split.scheme not in ("http", "https") or not split.hostname or "@" in split.netloc:
         raise LauncherError(
-            f"The kubeconfig {cluster.file} gives {proxies.shown_url(server)} as the server of the cluster "
+            f"The kubeconfig {cluster.file} gives {proxies.shown(server)} as the server of the cluster "
             f"{cluster.name}; it must be a URL that begins with https://, without a user and password."
         )
-    server = url._replace(query="", fragment="").geturl()
+    server = split._replace(query="", fragment="").geturl()
     user = _named(sources, "users", name, chosen) if (name := chosen.text("user")) else None
     if user is not None:
         _check_encryption(server, cluster, user)

@@ -49,7 +49,7 @@ def of_cluster(url: str, place: str) -> Proxy:
     scheme = url.partition("://")[0].lower()
     if scheme not in ("http", "https", "socks5"):
         raise LauncherError(
-            f"{place} is {shown_url(url)}; it must begin with http://, https:// or socks5:// (kubectl accepts no other).",
+            f"{place} is {shown(url)}; it must begin with http://, https:// or socks5:// (kubectl accepts no other).",
             "With socks5://, the proxy resolves the name of the API server.",
         )
     return _parse(url, "proxy-url", f"{place} is")
@@ -61,11 +61,8 @@ def of_environment(server: str) -> Proxy | None:
     Raises LauncherError if the variable is not a valid URL of a proxy. Without a scheme, it is http://.
     """
     target = urlsplit(server)
-    if target.scheme == "https":
-        found = {"HTTPS_PROXY": os.environ.get("HTTPS_PROXY"), "https_proxy": os.environ.get("https_proxy")}
-    else:
-        found = {"HTTP_PROXY": os.environ.get("HTTP_PROXY"), "http_proxy": os.environ.get("http_proxy")}
-    name, text = next(((name, text) for name, text in found.items() if text), ("", ""))
+    names = (f"{target.scheme}_PROXY".upper(), f"{target.scheme}_proxy")
+    name, text = next(((name, text) for name in names if (text := os.environ.get(name))), ("", ""))
     host, port = (target.hostname or "").lower(), target.port or _PORTS[target.scheme]
     if not text or is_loopback(host):
         return None
@@ -83,24 +80,22 @@ def _parse(url: str, source: str, place: str) -> Proxy:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LauncherError(f"{place} {shown_url(url)}, which is not a valid URL: {error}.") from error
-    # Go's parser refuses these, too. Python's removes spaces, and keeps such percent signs.
-    bad = re.search(r"\s|%(?![0-9a-fA-F]{2})", url)
+        raise LauncherError(f"{place} {shown(url)}, which is not a valid URL: {error}.") from error
+    # Python's parser removes spaces, and keeps such percent signs; PySocks sends no user without a password.
+    bad = re.search(r"\s|%(?![0-9a-fA-F]{2})|^socks[^/]*//[^:@]+:?@", url)
     if parts.scheme not in _PORTS or not parts.hostname or bad:
         raise LauncherError(
-            f"{place} {shown_url(url)}, which is not the URL of a proxy.",
+            f"{place} {shown(url)}, which is not the URL of a proxy.",
             "Use http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ before the host if "
             "the proxy requires it.",
         )
-    if parts.scheme.startswith("socks") and parts.username and not parts.password:
-        raise LauncherError(f"{place} {shown_url(url)}, which has a user without a password; SOCKS5 needs both.")
     username = None if parts.username is None else unquote(parts.username)
     return Proxy(
         parts.scheme, parts.hostname, port or _PORTS[parts.scheme], source, username, unquote(parts.password or "")
     )
 
 
-def shown_url(url: str) -> str:
+def shown(url: str) -> str:
     """Return the URL for a message, without credentials."""
     before, at, after = url.rpartition("@")
     return f'"{before[: before.find("://") + 3] if "://" in before else ""}…@{after}"' if at else f'"{url}"'

@@ -282,7 +282,7 @@ CASES: dict[str, Case] = {
     "socks5 with a password": proxied("socks5://u:p%40%3A@127.0.0.1:$SOCKS5", "SOCKS5 api.invalid:HTTPS u:p@:"),
     "socks5 with a user only": proxied(
         "socks5://u@127.0.0.1:$SOCKS5",
-        refused='$DIR/config:LINE: the proxy-url of the cluster c is "socks5://…@127.0.0.1:$SOCKS5", which has a user',
+        refused='$DIR/config:LINE: the proxy-url of the cluster c is "socks5://…@127.0.0.1:$SOCKS5", which is not the',
         kubectl=["SOCKS5 api.invalid:HTTPS u:", *DIRECT],
     ),
     "proxy to an address": proxied("http://127.0.0.1:$PROXY", "PROXY CONNECT 0.0.0.0:HTTPS", server=ANY),

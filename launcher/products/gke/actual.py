@@ -357,11 +357,8 @@ def _without_nat(plan: Plan, found: Any, routers: Sequence[Mapping[str, Any]]) -
     network = plan.network[1]
     if isinstance(found, GoogleError):
         return [f"? not checked, whether the network {network} has Cloud NAT: {found.message.rstrip('.')}"]
-    if (
-        plan.values["network"]["nat"]
-        or plan.values["controllerImages"]
-        or any(router.get("nats") for router in routers)
-    ):
+    wanted = plan.values["network"]["nat"] or plan.values["controllerImages"]
+    if wanted or any(router.get("nats") for router in routers):
         return []
     return [
         f"! nodes have no public address (gke.network.privateNodes), and the network {network} has no Cloud NAT in "
