@@ -1,10 +1,13 @@
 """The names that other trainers use for Slipway's and MaxText's keys, for the suggestion on an unknown key.
 
 They are those of Hugging Face's Trainer and its model configs, PyTorch Lightning, Megatron-LM, nanoGPT, and of
-schedulers; and the names that MaxText's keys had in earlier versions of its configs/base.yml, from 2023 on.
+schedulers; and the names that MaxText's keys had in earlier versions (maxtext/earlier.json).
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from launcher.config.suggest import bare
 
@@ -19,7 +22,7 @@ _NAMES = {
     "train.steps": "max_steps num_steps total_steps train_steps max_iters train_iters iterations epochs num_epochs "
     "num_train_epochs max_epochs",
     "train.warmup_steps_fraction": "warmup warmup_steps warmup_ratio num_warmup_steps warmup_iters lr_warmup",
-    "train.learning_rate_final_fraction": "min_lr lr_min eta_min final_lr cosine_learning_rate_final_fraction",
+    "train.learning_rate_final_fraction": "min_lr lr_min eta_min final_lr",
     "train.lr_schedule_type": "lr_scheduler lr_scheduler_type scheduler lr_schedule lr_decay_style",
     "train.opt_type": "optimizer optim optimizer_type",
     "train.adam_weight_decay": "weight_decay wd decay",
@@ -34,9 +37,8 @@ _NAMES = {
     "train.remat_policy": "remat gradient_checkpointing activation_checkpointing recompute",
     # Checkpoints, evaluations and logs.
     "train.checkpoint_period": "save_steps save_every save_interval save_freq ckpt_every checkpoint_every "
-    "checkpoint_interval checkpoint_steps save_period",
+    "checkpoint_interval checkpoint_steps",
     "train.max_num_checkpoints_to_keep": "save_total_limit keep_checkpoints max_to_keep",
-    "train.load_full_state_path": "load_from_other_directory",
     "from": "pretrained init_from load_checkpoint checkpoint_path model_path weights",
     "train.eval_interval": "eval_every eval_freq val_check_interval evaluation_interval",
     "train.log_period": "logging_steps log_every log_interval log_freq",
@@ -48,77 +50,34 @@ _NAMES = {
     "train.rope_max_timescale": "rope_theta rope_base rotary_base",
     "train.attention": "attn_implementation attn_impl flash_attention use_flash_attention",
     "train.base_mlp_dim": "intermediate_size ffn_dim d_ff ffn_hidden_size ffn_size",
+    "train.normalization_layer_epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon",
     "train.model_name": "model arch architecture model_type",
-    "train.global_parameter_scale": "scale",
     "train.logits_via_embedding": "tie_embeddings tie_word_embeddings tied_embeddings",
     # Parallelism.
     "train.ici_tensor_parallelism": "tp tensor_parallel tensor_parallel_size tensor_model_parallel_size",
     "train.ici_fsdp_parallelism": "fsdp fsdp_size zero zero_stage",
     "train.ici_data_parallelism": "dp data_parallel data_parallel_size",
     "train.ici_pipeline_parallelism": "pp pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
-    # More earlier names of MaxText's keys.
-    "train.act_quantization_calibration_method train.weight_quantization_calibration_method": (
-        "quantization_calibration_method"
-    ),
-    "train.ar_cache_axis_order": "ar_key_axis_order ar_value_axis_order",
-    "train.enable_single_replica_ckpt_restoring": "enable_single_slice_checkpointing",
-    "train.hf_train_files": "hf_data_files",
-    "train.indexer_head_dim": "index_head_dim",
-    "train.indexer_n_heads": "index_n_heads",
-    "train.indexer_topk": "index_topk",
-    "train.megablox": "moe_matmul",
-    "train.normalization_layer_epsilon": "rms_norm_epsilon rms_norm_eps layer_norm_eps layer_norm_epsilon",
-    "train.prefill_cache_axis_order": "prefill_key_axis_order prefill_value_axis_order",
-    "train.shard_optimizer_over_data": "model_fsdp_ag_once",
-    "train.standalone_checkpointer_per_step_interval": "per_step_interval",
-    "train.use_indexer": "use_sparse_indexer",
-    "train.use_untrainable_positional_embedding": "use_positional_embedding",
-    "train.wi_tile_fwd_batch_seq train.wo_tile_fwd_batch_seq": "tile_batch_seq",
-    "train.wi_tile_fwd_embed_dim train.wo_tile_fwd_embed_dim": "tile_activation_dim",
-    "train.wi_tile_fwd_mlp_dim train.wo_tile_fwd_mlp_dim": "tile_weight_dim",
-    # Texts that MaxText's decode.py generates.
-    "train.decode_sampling_temperature": "sampling_temperature",
-    "train.decode_sampling_top_k": "sampling_top_k",
     # The rest of a run.
     "data.files": "dataset datasets train_files train_file data_path data_dir text",
-    "data.tokenizer.path": "tokenizer_name tokenizer_model vocab_file vocab_relative_path assets_path",
+    "data.tokenizer.path": "tokenizer_name tokenizer_model vocab_file",
     "slice.accelerator": "gpu gpus tpu tpus accelerators gpu_type tpu_type device_type instance_type",
     "slice.topology": "chips num_chips num_gpus num_tpus devices num_devices",
     "slice.hosts": "nodes num_nodes nnodes num_workers workers replicas",
     "slice.count": "slices",
     "storage.bucket": "gcs_bucket output_dir out_dir save_dir",
-    "tracking.wandb.project": "wandb wandb_project report_to use_wandb",
+    "tracking.wandb.project": "wandb wandb_project report_to",
     "run.maxRestarts": "retries max_retries backoff_limit max_failures",
     "run.deadlineSeconds": "timeout max_time time_limit walltime",
 }
 
+# The keys that MaxText renamed or removed, from the versions of its configs/base.yml since April 2023.
+_EARLIER = json.loads((Path(__file__).parent / "maxtext" / "earlier.json").read_text(encoding="utf-8"))
+
 SYNONYMS = {bare(word): tuple(keys.split()) for keys, words in _NAMES.items() for word in words.split()}
+SYNONYMS |= {bare(key): tuple(keys.split()) for key, keys in _EARLIER["renamed"].items()}
 """The keys that a word means, dotted. The words are as launcher.config.suggest.bare writes them."""
 
-_INT8 = "set train.quantization: int8."
-_REMOVED = "MaxText removed it; remove the key."
-_CHANGED = {
-    "base_num_heads": "set train.base_num_query_heads and train.base_num_kv_heads.",
-    "enable_profiler": "set train.profiler: xplane.",
-    "use_int8_training": _INT8,
-    "int8_training": _INT8,
-    "fwd_int8": _INT8,
-    "bwd_int8": _INT8,
-    "load_from_other_directory_step": "the step is a part of the path in train.load_full_state_path.",
-    "max_eval_target_length": "evaluations have the length train.max_target_length.",
-    "max_predict_length": "the length of a generated text includes its prompt: set train.max_target_length.",
-    **dict.fromkeys(
-        (
-            *("eos_id", "use_pjrt", "mxla_barrier", "use_megatron_tflops"),
-            *("collect_stack_trace", "stack_trace_to_cloud", "stack_trace_interval_seconds"),
-            *("enable_checkpoint_standard_logger", "gcs_metrics_bucket", "enable_nnx", "expert_shard_attention_option"),
-            *("dcn_tensor_transpose_parallelism", "ici_tensor_transpose_parallelism"),
-            *("pagedattn_num_pages", "pagedattn_tokens_per_page", "pagedattn_pages_per_compute_block"),
-            *("pagedattn_max_pages_per_group", "pagedattn_max_page_groups", "pagedattn_head_dim_alignment"),
-        ),
-        _REMOVED,
-    ),
-}
-
-CHANGED = {bare(key): advice for key, advice in _CHANGED.items()}
+CHANGED = {bare(key): advice for key, advice in _EARLIER["replaced"].items()}
+CHANGED |= {bare(key): "MaxText removed it; remove the key." for key in _EARLIER["removed"]}
 """What to do about a key of earlier versions of MaxText that no key replaces one for one. Spelled as in SYNONYMS."""

@@ -581,6 +581,21 @@ BAD = [
     InvalidValues("worker.cpu", 'worker: {cpu: "-1"}', '"-1" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues("worker.cpu", "worker: {cpu: 1e3m}", '"1e3m" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues("worker.cpu", "worker: {cpu: [8]}", "got array, want number or string"),
+    *(
+        InvalidValues(
+            key, f"{key.split('.')[0]}: {{{key.partition('.')[2]}: '{value}'}}", f'"{value}" is more than any machine'
+        )
+        for key, values in {
+            "worker.cpu": ("10000", "100000.5k", "10000000m", "12Ki", "1M", "1e9"),
+            "head.cpu": ("10000",),
+            "worker.memory": ("100000Gi", "100Ti", "1Pi", "100000000000000k", "9.5e15"),
+            "head.memory": ("1E",),
+        }.items()
+        for value in values
+    ),
+    InvalidValues(
+        "storage.text.cacheSize", "storage: {text: {cacheSize: 500Ti}}", '"500Ti" is more than any machine has'
+    ),
     InvalidValues("worker.cpu", "worker: {cpu: -8}", '"-8" is not a valid amount of cpu; write it like 8 or 500m.'),
     InvalidValues(
         "worker.memory", "worker: {memory: 16 GB}", '"16 GB" is not a valid amount of memory; write it like 16Gi.'
@@ -1292,6 +1307,7 @@ GOOD_VALUES = {
         RUNS,
     ),
     "a mount path in /tmp, for a cluster that the charts do not create": ("storage: {mountPath: /tmp}", (RAY_CLUSTER,)),
+    "large amounts": ("worker: {cpu: 9999999m, memory: 99999Gi}\nhead: {cpu: 1920, memory: 32e12}", ALL),
     "amounts for pods, which a local run does not have": ("worker: {cpu: 8 cores}\nimage: {tag: latest}", (LOCAL,)),
 }
 """Values at the limits, which charts and launcher accept."""

@@ -5,10 +5,12 @@ tests/unit/test_model_table.py checks that MaxText really rejects what is an err
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from launcher.config.checks import resource_rules
 from launcher.config.checks.problems import Problem
@@ -38,6 +40,12 @@ LOCAL: dict[str, Any] = {
     "storage": {"kind": "local"},
     "data": {"corpus": "python"},
     "train": {"base_emb_dim": 64, "max_target_length": 128, "per_device_batch_size": 1, "steps": 10},
+}
+
+ON_TEXT: dict[str, Any] = {
+    **GOOD,
+    "data": {"files": ["/data/a.txt"]},
+    "train": {"steps": 10, "per_device_batch_size": 1},
 }
 
 
@@ -224,6 +232,59 @@ def test_the_pieces_of_a_packaged_tokenizer_have_rows() -> None:
     assert wrong.message == "data.tokenizer.kind: tokenizer_llama3.tiktoken is a tiktoken file, not sentencepiece."
     (wrong,) = problems("train: {vocab_size: 512}", LOCAL)  # the default is the tokenizer of Llama 2
     assert "the tokenizer tokenizer.llama2 has 32,000 pieces, but the model has room for 512" in str(wrong)
+
+
+def test_a_tokenizer_on_this_machine_is_compared_for_a_run_in_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder, a file, and a name on Hugging Face that is in the library's cache."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    cached = tmp_path / "hub" / "models--org--name"
+    folder = cached / "snapshots" / "c0ffee"
+    folder.mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("c0ffee")
+    words = {f"w{number}": number for number in range(500)}
+    fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    fast.add_special_tokens(["<added>"])
+    fast.save(str(folder / "tokenizer.json"))
+    unigram = tmp_path / "unigram"
+    unigram.mkdir()
+    pieces = [(f"w{number}", -1.0) for number in range(501)]
+    tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0)).save(str(unigram / "tokenizer.json"))
+    ranks = tmp_path / "ranks.tiktoken"
+    ranks.write_bytes(b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(245)))
+    llama2 = maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2"
+    for kind, path, rows in (
+        ("huggingface", "org/name", 501),
+        ("huggingface", folder, 501),
+        ("huggingface", unigram, 501),
+        ("tiktoken", ranks, 501),
+        ("sentencepiece", llama2, 32_000),
+    ):
+        text = f"data: {{tokenizer: {{kind: {kind}, path: {path}}}}}\n"
+        for room in (rows, rows - 1):
+            found = problems(f"{text}train: {{vocab_size: {room}}}", ON_TEXT)
+            words = [each.message for each in found if each.rule == "tokenizer"]
+            message = f"train.vocab_size: the tokenizer {path} has {rows:,} pieces, but the model has room for {room:,}"
+            assert len(words) == (room < rows) and all(each.startswith(message) for each in words)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("huggingface", "org/name"), ("sentencepiece", "/data/tokenizer.model")])
+def test_a_tokenizer_that_is_elsewhere_is_said_to_be_unchecked(
+    kind: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    text = f"data: {{tokenizer: {{kind: {kind}, path: {path}}}}}\n"
+    (found,) = (each for each in problems(text, ON_TEXT) if each.rule == "tokenizer")
+    assert (found.severity, found.message) == (
+        "warning",
+        f"data.tokenizer.path: {path} cannot be loaded on this machine, so its ids are not compared with "
+        "train.vocab_size; the trainer does that before the first step.",
+    )
+    text += "train: {model_name: default}\n"
+    assert [each for each in problems(text) if each.rule == "tokenizer"] == []  # synthetic data
+    assert problems(text, LOCAL) == []  # the trainer checks it, in `launcher check`, too
 
 
 def test_a_dataset_of_hugging_face_requires_its_tokenizer() -> None:

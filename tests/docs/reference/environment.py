@@ -98,6 +98,8 @@ TRAINER = {
     "RAY_ADDRESS": "Ray sets it in the jobs of a cluster; without it, the trainer starts Ray on this machine",
     "RAY_AUTH_TOKEN": "the token of Ray; the trainer creates one for a Ray of its own",
     "RAY_JOB_CONFIG_JSON_ENV_VAR": "Ray sets it: the metadata of the job",
+    "HF_HOME": "`launcher check` looks in its folder hub for the tokenizers of runs in a cluster",
+    "HF_HUB_CACHE": "the same, instead of hub in HF_HOME",
     "HF_HUB_OFFLINE": "`python -m trainer.generate` sets it: a model in a folder needs nothing from Hugging Face's Hub",
     "DISABLE_MULTIPROC": "`python -m trainer.evaluate` sets it: lm-eval then starts no processes of its own",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "an export sets it, because tokenizers need no PyTorch",

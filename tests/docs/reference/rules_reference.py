@@ -57,6 +57,7 @@ _MORE = (
     "train: {model_name: llama3-8}",
     "train: {use_dpo: true}",
     "train: {dataset_type: hf, hf_path: json}\ndata: {tokenizer: {kind: tiktoken}}",
+    "data: {tokenizer: {kind: huggingface, path: org/name}}",
     "run: {kind: local}",
     "run: {kind: local}\nstorage: {kind: local}",
     "run: {kind: ray-cluster}",

@@ -46,6 +46,8 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     "plainVariable": "_(FILE|PATH|DIR|NAME|ID|URL|TYPE|MODE)$|(^|_)(USE|DISABLE|ENABLE)_|^(JAX|XLA|LIBTPU)_|^GOOGLE_APPLICATION_CREDENTIALS$|^RAY_(SERVE_SESSION_ID_HEADER|TLS_SERVER)_KEY$|(^|_)(PAD|BOS|EOS|UNK|MASK|SEP|CLS|STOP|START|END|SPECIAL|IMAGE|PER)_TOKEN$|(^|_)(PUBLIC|CACHE|SORT|PRIMARY|PARTITION|GROUP|TEXT|PROMPT|LABEL|IMAGE|FEATURE|INPUT|TARGET|METRIC|RNG|PRNG|RANDOM)_KEY$",
     "quantity": "^[+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$",
     "moreThanZero": "^[+]?([0-9]*[1-9][0-9]*\\.?[0-9]*|[0-9]*\\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$",
+    "manyCores": "^[+]?0*([1-9][0-9]{4,40}(\\.[0-9]*)?([kMGTPE]i?|[eE][+]?[0-9]+)?|[1-9][0-9]{7,40}(\\.[0-9]*)?m|[1-9][0-9]+(\\.[0-9]*)?([kK]i?)|[0-9]*[1-9][0-9]*(\\.[0-9]*)?[MGTPE]i?|[0-9]*[1-9][0-9.]*[eE][+]?0?([4-9]|[1-9][0-9]))$",
+    "manyBytes": "^[+]?0*([1-9][0-9]{14,40}(\\.[0-9]*)?|[1-9][0-9]{11,40}(\\.[0-9]*)?[kK]i?|[1-9][0-9]{8,40}(\\.[0-9]*)?Mi?|[1-9][0-9]{5,40}(\\.[0-9]*)?Gi?|[1-9][0-9]{2,40}(\\.[0-9]*)?Ti?|[0-9]*[1-9][0-9]*(\\.[0-9]*)?[PE]i?|[0-9]*[1-9][0-9.]*[eE][+]?0?(1[4-9]|[2-9][0-9]))$",
     "bytes": "^[+]?([0-9]{1,6}(\\.[0-9]*)?|\\.[0-9]+)[num]?$"
   },
   "rules": [
@@ -201,6 +203,11 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
     {"rule": "amount", "else": true, "keys": ["head.memory"], "kinds": ["ray-job", "cluster", "serve"], "optional": true, "forbids": "bytes",
      "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
+    {{- /* No machine has 10,000 cores or 100 TB. */}}
+    {"rule": "amount", "keys": ["worker.cpu", "cluster.groups.*.cpu", "head.cpu"], "optional": true, "forbids": "manyCores",
+     "message": "{key}: {value} is more than any machine has; write it like 8 or 500m."},
+    {"rule": "amount", "keys": ["worker.memory", "cluster.groups.*.memory", "head.memory", "storage.text.cacheSize"], "optional": true, "forbids": "manyBytes",
+     "message": "{key}: {value} is more than any machine has; write it like 16Gi."},
 
     {{- /* The environment of the hosts. */}}
     {"rule": "environment", "keys": ["head.env.*", "head.secretEnv.*", "worker.env.*", "worker.secretEnv.*"], "kinds": "all", "of": "name", "matches": "^[A-Za-z_][A-Za-z0-9_]*$",
