@@ -29,7 +29,7 @@ train: {steps: 4}
                 "data.tokenizer.kind=huggingface",
                 "data.tokenizer.path=a/b",
             ],
-            [],
+            ["warning data.tokenizer.path: a/b cannot be loaded on this machine, so its ids are not compared with"],
         ),
         (["train.dataset_type=grain", "train.grain_train_files=/data/*"], []),
         (["train.dataset_type=c4_mlperf"], ["error train.dataset_type: Slipway does not support c4_mlperf; set data."]),
@@ -41,6 +41,7 @@ train: {steps: 4}
         (
             ["data.files=[/data/a]", "data.tokenizer.path=/home/me/t.model", "from=/home/me/w"],
             [
+                "warning data.tokenizer.path: /home/me/t.model cannot be loaded on this machine",
                 "warning data.tokenizer.path: /home/me/t.model is not below /data",
                 "warning from: /home/me/w is not below /data",
             ],

@@ -265,9 +265,9 @@ def test_a_tokenizer_on_this_machine_is_compared_for_a_run_in_a_cluster(
         text = f"data: {{tokenizer: {{kind: {kind}, path: {path}}}}}\n"
         for room in (rows, rows - 1):
             found = problems(f"{text}train: {{vocab_size: {room}}}", ON_TEXT)
-            words = [each.message for each in found if each.rule == "tokenizer"]
+            messages = [each.message for each in found if each.rule == "tokenizer"]
             message = f"train.vocab_size: the tokenizer {path} has {rows:,} pieces, but the model has room for {room:,}"
-            assert len(words) == (room < rows) and all(each.startswith(message) for each in words)
+            assert len(messages) == (room < rows) and all(each.startswith(message) for each in messages)
 
 
 @pytest.mark.parametrize(("kind", "path"), [("huggingface", "org/name"), ("sentencepiece", "/data/tokenizer.model")])
