@@ -225,7 +225,7 @@ def _pod_security(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterat
     try:
         space = cluster.get(NAMESPACE, namespace)
     except Forbidden:
-        return  # charts/queues gives members no right to read it; its admission policy has the same rules
+        return  # members whose rights are not from charts/queues; its admission policy has the same rules
     level = "" if space is None else objects.label(space, "pod-security.kubernetes.io/enforce")
     security = plan.config["security"]
     for key, refused, levels in (

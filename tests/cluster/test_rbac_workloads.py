@@ -287,9 +287,10 @@ def test_members_have_the_rights_that_the_launcher_needs(users: Users) -> None:
         for verb in ("get", "list", "watch")
         if "/" not in resource or "." in resource
     ]
-    wanted += [("get", "pods:log"), ("patch", "kueue.x-k8s.io/workloads"), ("list", "limitranges")]
+    wanted += [("get", "pods:log"), ("patch", "kueue.x-k8s.io/workloads"), ("list", "limitranges"), ("get", "namespaces")]
     wanted += [("list", "autoscaling.x-k8s.io/provisioningrequests"), ("list", "resourcequotas")]
     assert [each for each in wanted if not may(*each)] == []
+    assert not may("list", "namespaces", "")
     everywhere = ("kueue.x-k8s.io/clusterqueues", "kueue.x-k8s.io/cohorts", "nodes", "kueue.x-k8s.io/resourceflavors")
     assert [each for each in everywhere if not may("list", each, "")] == []
     unwanted = [
