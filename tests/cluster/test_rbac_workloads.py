@@ -287,8 +287,8 @@ def test_members_have_the_rights_that_the_launcher_needs(users: Users) -> None:
         for verb in ("get", "list", "watch")
         if "/" not in resource or "." in resource
     ]
-    wanted += [("get", "pods:log"), ("patch", "kueue.x-k8s.io/workloads"), ("list", "limitranges"), ("get", "namespaces")]
-    wanted += [("list", "autoscaling.x-k8s.io/provisioningrequests"), ("list", "resourcequotas")]
+    wanted += [("get", "pods:log"), ("patch", "kueue.x-k8s.io/workloads"), ("list", "limitranges")]
+    wanted += [("list", "autoscaling.x-k8s.io/provisioningrequests"), ("list", "resourcequotas"), ("get", "namespaces")]
     assert [each for each in wanted if not may(*each)] == []
     assert not may("list", "namespaces", "")
     everywhere = ("kueue.x-k8s.io/clusterqueues", "kueue.x-k8s.io/cohorts", "nodes", "kueue.x-k8s.io/resourceflavors")
