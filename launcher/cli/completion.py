@@ -25,10 +25,17 @@ def charts_and_files(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def value_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the keys of values that begin with the word, a level at a time. They end with "=" or "."."""
+    """Return the keys of values that begin with the word, a level at a time, and after a key and "=" its choices.
+
+    Keys end with "=" or ".".
+    """
     from launcher.config.checks.rules import OWNED, maxtext, schema
 
     chart = ctx.params.get("chart") or "run"
+    key, given, _ = incomplete.partition("=")
+    if given:
+        choices = _choices(key, schema(chart), maxtext())
+        return [CompletionItem(word) for word in (f"{key}={each}" for each in choices) if word.startswith(incomplete)]
     keys = list(_keys(schema(chart)))
     if chart == "run":
         keys += (f"train.{key}=" for key in maxtext()["keys"] if key not in OWNED)
@@ -52,15 +59,37 @@ def _keys(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield f"{above}{key}." if child.get("type") == "object" else f"{above}{key}="
 
 
+def _choices(key: str, schema: Mapping[str, Any], maxtext: Mapping[str, Any]) -> Iterable[str]:
+    section, _, name = key.partition(".")
+    if key == "train.model_name":
+        return list(maxtext["models"])
+    node: Any = schema
+    for part in key.split("."):
+        node = node.get("properties", {}).get(part, {})
+    row = maxtext["keys"].get(name, {}) if section == "train" else {}
+    flag = node.get("type") == "boolean" or "bool" in row.get("types", ())
+    return node.get("enum") or row.get("values") or (("true", "false") if flag else ())
+
+
 class Bash(BashComplete):
-    """click's completion, with files and presets in one list, and no space after "/", "." and "="."""
+    """click's completion, with files and presets in one list, and no space after "/", "." and "=".
+
+    Bash separates KEY=VALUE at "=", and completes only what is after it.
+    """
 
     source_template = """\
 %(complete_func)s() {
-    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]} type value
+    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]} words type value
+    words="${COMP_WORDS[*]:0:COMP_CWORD+1}"
+    words=${words//$'\\n='/=}
+    words=${words//=$'\\n'/=}
     [[ $word == = ]] && word=
+    local lines=${words//[!$'\\n']/} before=${words##*$'\\n'}
+    before=${before%%"$word"}
+    before=${before#-*=}
     COMPREPLY=()
     while IFS=, read -r type value; do
+        value=${value#"$before"}
         case $type in
             dir) compopt -o filenames; COMPREPLY+=($(compgen -d -- "$word")) ;;
             file) compopt -o filenames; COMPREPLY+=($(compgen -f -- "$word")) ;;
@@ -68,7 +97,7 @@ class Bash(BashComplete):
                 COMPREPLY+=("$value")
                 [[ $value == *[/.=] ]] && compopt -o nospace ;;
         esac
-    done < <(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1")
+    done < <(env COMP_WORDS="$words" COMP_CWORD=${#lines} %(complete_var)s=bash_complete "$1")
     return 0
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
