@@ -9,7 +9,7 @@ import click
 
 from launcher import api
 from launcher.cli import follow, output
-from launcher.config.plan import LaunchPlan
+from launcher.config.plan import LaunchPlan, without_defaults
 from launcher.k8s.target import Target
 
 
@@ -32,7 +32,8 @@ def submit(plan: LaunchPlan, target: Target, form: str, *, detach: bool, dry_run
     if dry_run:
         preview = backend.preview(plan, accept_changes=True)
         output.narrate(preview.message)
-        output.emit(preview.config, "yaml" if form == "text" else form, "")
+        config = without_defaults(preview.config) if form == "text" else preview.config
+        output.emit(config, "yaml" if form == "text" else form, "")
         return 0
     output.narrate(f"Submitting to {backend.description}.")
     submission = backend.submit(plan, accept_changes=True)

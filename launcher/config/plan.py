@@ -213,3 +213,14 @@ def _same(a: Any, b: Any) -> bool:
 def _as_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else spell_value(value)
+
+
+def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a run config that are not the chart's defaults, which are most of it."""
+
+    def kept(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        found = {key: value for key, value in tree.items() if key not in defaults or value != defaults[key]}
+        maps = {key for key, value in found.items() if isinstance(value, dict) and isinstance(defaults.get(key), dict)}
+        return {key: kept(value, defaults[key]) if key in maps else value for key, value in found.items()}
+
+    return kept(config, chart_defaults("run").tree)

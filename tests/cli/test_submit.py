@@ -194,6 +194,8 @@ def test_submit_resumes_from_a_checkpoint(launcher: Launcher) -> None:
     )
     launcher("submit", "-f", file)
     again = launcher("submit", "-f", file, "--dry-run")
+    assert {*again.out.splitlines()} >= {"run:", "  kind: local", "slice:", "  accelerator: cpu", "accelerator:"}
+    assert not {*again.out.splitlines()} & {'  cluster: ""', "image:", "security:"}  # defaults
     assert again.err.splitlines()[-1] == 'Would resume the run "demo" as attempt 2.'
     again = launcher("submit", "-f", file)
     assert again.err.splitlines()[0] == 'The run "demo" had failed; it continues from its last checkpoint as attempt 2.'

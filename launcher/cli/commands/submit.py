@@ -7,6 +7,7 @@ from launcher.cli import follow, output
 from launcher.cli.options import format_option, submit_target_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.cli.values_options import name_option, values_options
+from launcher.config.plan import without_defaults
 from launcher.k8s.target import Target
 
 
@@ -21,7 +22,11 @@ from launcher.k8s.target import Target
     help="Start a run for each value; if repeated, a run for each combination.",
 )
 @click.option("--detach", is_flag=True, help="Return once the run has started, instead of following it.")
-@click.option("--dry-run", is_flag=True, help="Print the run config and what would happen, without creating anything.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would happen and the run config (with -o, including defaults), and create nothing.",
+)
 @click.option("--force", is_flag=True, help="Submit a run even if it can never start or does not fit.")
 @click.option("--continue", "accept_changes", is_flag=True, help="Continue from the last checkpoint with new values.")
 @submit_target_options
@@ -85,7 +90,8 @@ def command(
         expected = plugins.expected_start_of(preview.waiting, target) if preview.waiting else None
         if expected is not None:
             output.narrate(expected.sentence)
-        output.emit(preview.config, "yaml" if form == "text" else form, "")
+        config = without_defaults(preview.config) if form == "text" else preview.config
+        output.emit(config, "yaml" if form == "text" else form, "")
         return 0
     backend = backend or api.backend_for(plan, target)
     backend.report_progress = output.narrate
