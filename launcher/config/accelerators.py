@@ -180,7 +180,9 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
     begins = [row for row in table if row.startswith(name.lower())]
     near = [alias] if alias in table else begins or get_close_matches(name.lower(), list(table), n=1)
     guess = f" Did you mean {near[0]}?" if near else ""
-    return f'unknown accelerator "{name}"; use one of {", ".join(sorted(table))}.{guess}'
+    return (
+        f'unknown accelerator "{name}"; use one of {", ".join(sorted(table))}, or add it to common.accelerators.{guess}'
+    )
 
 
 def _no_topology(name: str, row: Mapping[str, Any], topology: str) -> str:

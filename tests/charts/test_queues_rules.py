@@ -33,7 +33,7 @@ FLAVORS = [
     Case(
         "flavors: {v6e-4x4: {accelerator: v9}}",
         'flavors.v6e-4x4.accelerator: unknown accelerator "v9"; use one of a100-40gb, a100-80gb, b200, cpu, '
-        "h100-80gb, h100-mega, h200, l4, tpu7x, v4, v5e, v5p, v6e.",
+        "h100-80gb, h100-mega, h200, l4, tpu7x, v4, v5e, v5p, v6e, or add it to common.accelerators.",
         "flavors: {v6e-4x4: {accelerator: v5e}}",
     ),
     Case(

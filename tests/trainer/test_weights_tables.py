@@ -290,6 +290,8 @@ def test_a_config_of_another_model_is_refused_with_both_values(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"has no config\.json"):
         hf_config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match="has no whole number as num_hidden_layers, intermediate_size, num_attention"):
+        hf_config.values({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": "2"})
     with pytest.raises(ConfigError, match="has no model_type"):
         hf_config.read(tmp_path)
 

@@ -203,6 +203,9 @@ _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_ex
 
 def values(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of _SIZE_KEYS in config.json, with transformers' defaults for those that it leaves out."""
+    needed = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+    if missing := [name for name in needed if not isinstance(found.get(name), int)]:
+        raise ConfigError(f"config.json has no whole number as {', '.join(missing)}.")
     family = found["model_type"]
     heads = found.get("num_attention_heads")
     defaults = {

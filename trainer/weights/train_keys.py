@@ -116,7 +116,11 @@ def _sizes(found: Mapping[str, Any], family: Family) -> dict[str, Any]:
         keys["num_experts_per_tok"] = of_file["num_experts_per_tok"]
         keys["base_moe_mlp_dim"] = of_file["moe_intermediate_size"] or of_file["intermediate_size"]
     if gemma:
-        keys |= {"use_post_attn_norm": True, "use_post_ffw_norm": True, "sliding_window_size": found["sliding_window"]}
+        keys |= {
+            "use_post_attn_norm": True,
+            "use_post_ffw_norm": True,
+            "sliding_window_size": of_file["sliding_window"],
+        }
         if family.name == "gemma2":
             keys["attn_logits_soft_cap"] = of_file["attn_logit_softcapping"]
             keys["final_logits_soft_cap"] = of_file["final_logit_softcapping"]

@@ -12,6 +12,7 @@ from launcher.config.accelerators import SliceError
 from launcher.config.checks.problems import WARNING, Problem
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
+from launcher.config.values.tree import dotted
 from launcher.helm.errors import NoHelm
 from launcher.products.gke import plan as plans
 from launcher.products.gke.values import ClusterValues
@@ -298,11 +299,12 @@ def _groups(values: ClusterValues) -> Iterator[Problem]:
         people = {role: (entry or {}).get(role) or {} for role in ("members", "leads", "viewers")}
         for role, name, kind in ((role, *each) for role, those in people.items() for each in those.items()):
             if kind == "Group":
+                path = ("teams", team, role, name)
                 message = (
-                    f"teams.{team}.{role}: {name} is a Group, and GKE knows groups only with gke.securityGroup, such "
+                    f"{dotted(path)} is a Group, and GKE knows groups only with gke.securityGroup, such "
                     "as gke-security-groups@example.com; without it, its members have no rights."
                 )
-                yield values.problem("groups", ("teams", team, role, name), message, WARNING)
+                yield values.problem("groups", path, message, WARNING)
 
 
 def _controllers(values: ClusterValues) -> Iterator[Problem]:

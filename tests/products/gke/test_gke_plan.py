@@ -200,7 +200,7 @@ def test_one_sentence_for_a_location_that_is_none(plan: Any) -> None:
 def test_groups_need_the_group_of_gke(plan: Any, role: str) -> None:
     team = {"research": {role: {"r@example.com": "Group"}}}
     (warning,) = plan(teams=team).warnings
-    assert f"teams.research.{role}: r@example.com is a Group, and GKE knows groups only with gke." in warning.message
+    assert f'teams.research.{role}."r@example.com" is a Group, and GKE knows groups only with gke.' in warning.message
     made = plan({"securityGroup": "gke-security-groups@example.com"}, teams=team)
     assert made.warnings == ()
     assert "--security-group=gke-security-groups@example.com" in commands.create_cluster(made).arguments

@@ -18,7 +18,7 @@ Takes `slice`, `accelerators` (the table) and `key`.
   {{- $hosts := .slice.hosts | default 0 | int64 -}}
   {{- $error := "" -}}
   {{- if not $row -}}
-    {{- $error = printf "accelerator: unknown accelerator %q; use one of %s." $name (keys .accelerators | sortAlpha | join ", ") -}}
+    {{- $error = printf "accelerator: unknown accelerator %q; use one of %s, or add it to common.accelerators." $name (keys .accelerators | sortAlpha | join ", ") -}}
   {{- else if eq $row.kind "tpu" -}}
     {{- $fitting := include "common.slice.machineTypes" (dict "row" $row "topology" $topology) | splitList "," | compact -}}
     {{- if $hosts -}}
