@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.errors import LauncherError
+
 if TYPE_CHECKING:
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
@@ -141,10 +143,8 @@ def has_model(cluster: Cluster, name: str) -> bool:
     return any(hook(cluster, name) for hook in _hooks("has_model"))
 
 
-def served_models(
-    target: Target, warn: Callable[[str], None] = lambda _: None
-) -> tuple[Sequence[Mapping[str, Any]], str] | None:
-    """Return the served models as JSON and as a table, "" if there are none; None if no product serves models."""
+def served_models(target: Target, warn: Callable[[str], None] = lambda _: None) -> tuple[Sequence[Any], str] | None:
+    """Return the statuses of the served models, and their table, "" if none; None if no product serves models."""
     return next((hook(target, warn) for hook in _hooks("served_models")), None)
 
 
@@ -154,6 +154,14 @@ def not_ready(cluster: Cluster, live: Mapping[str, Any]) -> str:
     A launcher.releases.readiness.Final is why it will not answer.
     """
     return next((hook(cluster, live) for hook in _hooks("not_ready")), "")
+
+
+def sweep_verb(name: str) -> Callable[..., int]:
+    """Return the implementation of a command for a sweep. Raises LauncherError if no product has sweeps."""
+    for hook in _hooks("sweep_verb"):
+        verb: Callable[..., int] = hook(name)
+        return verb
+    raise LauncherError("No installed package of the launcher has commands for sweeps.", "Name a run of the sweep.")
 
 
 def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding] | None:

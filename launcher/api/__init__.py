@@ -52,16 +52,6 @@ if TYPE_CHECKING:
     from launcher.api.run_logs import logs
     from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
     from launcher.api.serving import IsServedModel, only_runs, run_or_model
-    from launcher.api.sweeps import (
-        cancel_sweep,
-        delete_sweep,
-        find_sweep,
-        plan_sweep,
-        preview_sweep,
-        submit_sweep,
-        sweep,
-        wait_sweep,
-    )
     from launcher.api.values_files import default_files, init, presets
     from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, resolve
     from launcher.backends.selection import RunFilter, select
@@ -76,20 +66,17 @@ __all__ = [
     "backend_for",
     "backends",
     "cancel",
-    "cancel_sweep",
     "check",
     "check_release",
     "choose_alternative",
     "clusters",
     "default_files",
     "delete",
-    "delete_sweep",
     "diff_run",
     "doctor",
     "explain",
     "find",
     "find_best",
-    "find_sweep",
     "init",
     "install",
     "list_runs",
@@ -99,10 +86,8 @@ __all__ = [
     "plan",
     "plan_release",
     "plan_removal",
-    "plan_sweep",
     "presets",
     "preview",
-    "preview_sweep",
     "refuse_misfits",
     "render",
     "render_release",
@@ -112,12 +97,9 @@ __all__ = [
     "select",
     "status",
     "submit",
-    "submit_sweep",
-    "sweep",
     "uninstall",
     "values",
     "wait",
-    "wait_sweep",
 ]
 
 _MODULES = {
@@ -133,9 +115,6 @@ _MODULES = {
     "launcher.api.run_logs": "logs",
     "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
     "launcher.api.serving": "IsServedModel only_runs run_or_model",
-    "launcher.api.sweeps": (
-        "cancel_sweep delete_sweep find_sweep plan_sweep preview_sweep submit_sweep sweep wait_sweep"
-    ),
     "launcher.api.values_files": "default_files init presets",
     "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best resolve",
     "launcher.backends.selection": "RunFilter select",

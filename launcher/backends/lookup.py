@@ -13,7 +13,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
     from launcher.backends.kubernetes.backend import KubernetesBackend
-    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.backends.sweeps import Sweep
 
 # The backends of a target, and the error that prevents access to its cluster, if any.
 type Reachable = tuple[list[Backend], LauncherError | None]
@@ -33,7 +33,7 @@ class IsSweep(NoSuchRun):
     """The command needs a run, and the name is that of a sweep. `backend` and `sweep` are what `resolve` returns."""
 
     def __init__(self, name: str, backend: Backend, sweep: Sweep) -> None:
-        from launcher.backends.sweeps import sweep as sweeps
+        from launcher.backends import sweeps
 
         runs = sweeps.range_of(sweep)
         super().__init__(
@@ -122,7 +122,7 @@ def find_best(
     try:
         return find(name, target)
     except IsSweep as error:
-        from launcher.backends.sweeps import sweep as sweeps
+        from launcher.backends import sweeps
 
         sweep = sweeps.with_progress(error.sweep, error.backend)
         if sweep.best is None:
@@ -196,7 +196,7 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
             raise no_run(name, target)
         return _only(name, found)
     if found:
-        from launcher.backends.sweeps import sweep as sweeps
+        from launcher.backends import sweeps
 
         raise LauncherError(
             f'Both a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}) exist.',
@@ -240,7 +240,7 @@ def _sweeps_called(
 
     With `strict`, raises LauncherError if there is none: the cluster's error, or that none was found.
     """
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends import sweeps
 
     places, refusal = reachable or reachable_backends(target)
     found = []

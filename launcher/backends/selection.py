@@ -85,14 +85,14 @@ def select(
 
 def cancel(selected: Selected) -> list[RunStatus]:
     """Cancel the runs, waiting ones first, and return their statuses."""
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends import sweeps
 
     return [run for backend, runs in _by_backend(selected) for run in sweeps.cancel_runs(runs, backend)]
 
 
 def delete(selected: Selected) -> None:
     """Delete the runs, which must have ended."""
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends import sweeps
 
     for backend, runs in _by_backend(selected):
         sweeps.delete_runs(runs, backend)

@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher import distribution
@@ -159,7 +160,9 @@ def console() -> Console:
 
 
 def plain(data: Any) -> Any:
-    """Convert `data` to JSON types: a number that is not finite becomes null, as in metrics.jsonl."""
+    """Convert `data`, or a dataclass, to JSON types: a number that is not finite becomes null, as in metrics.jsonl."""
+    if is_dataclass(data):
+        data = {field.name: getattr(data, field.name) for field in fields(data)}
     if isinstance(data, dict):
         return {str(key): plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from launcher import paths
 from launcher.config import accelerators
@@ -28,9 +27,6 @@ class Preset:
     hosts: int | None
     chips: int | None
     file: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find(what: str = "") -> list[Preset]:

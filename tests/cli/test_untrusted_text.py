@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +17,7 @@ import yaml
 
 from launcher.backends.base import RunStatus, State
 from launcher.backends.local.record import write_record
-from launcher.backends.sweeps.sweep import Sweep
-from launcher.cli import follow, follow_sweep, output
+from launcher.cli import follow, output
 from launcher.formatting import table
 from tests.cli.conftest import ROOT, SHORT, Launcher, Result
 
@@ -115,24 +116,24 @@ def test_a_log_is_exact_in_a_pipe_and_keeps_only_colours_on_a_terminal(
     assert "\x1b]" not in terminal.getvalue()
 
 
-@pytest.mark.parametrize("display", ["run", "sweep"])
-def test_the_live_display_shows_the_text_without_control_characters(
-    display: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_live_display_shows_the_text_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    view: Any
+    with hostile_terminal(monkeypatch), follow.showing(follow._Lines, follow._Bar) as view:
+        view.show(HOSTILE_RUN)
+        view.print_line(HOSTILE)
+
+
+@contextlib.contextmanager
+def hostile_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Show a display on a terminal, and check what it has sent at the end."""
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "160")
-    run = RunStatus("demo", "default", "local", State.STARTING, reason=HOSTILE, sweep_values={HOSTILE: HOSTILE})
-    view: Any
-    if display == "run":
-        with follow.showing(follow._Lines, follow._Bar) as view:
-            view.show(run)
-            view.print_line(HOSTILE)
-    else:
-        with follow.showing(follow_sweep._Lines, follow_sweep._Table) as view:
-            view.show(Sweep("sweep", (run,)))
-            view.print_line(HOSTILE)
+    yield
     assert_harmless(terminal)
+
+
+HOSTILE_RUN = RunStatus("demo", "default", "local", State.STARTING, reason=HOSTILE, sweep_values={HOSTILE: HOSTILE})
 
 
 def assert_harmless(terminal: Terminal) -> None:

@@ -120,7 +120,7 @@ def without(folder: Path, products: Sequence[str]) -> Path:
 
 
 RUN = ("--name", "demo", "--set", "image.repository=example.com/trainer", "--set", "storage.bucket=lab-runs")
-_UNIT = ("plan", "values", "states", "explain_queue", "sweeps", "unreadable_objects", "overlay_schema")
+_UNIT = ("plan", "values", "states", "explain_queue", "preflight", "unreadable_objects", "overlay_schema")
 CORE_TESTS = ["tests/cli/test_values.py", *(f"tests/unit/test_{name}.py" for name in _UNIT)]
 PRODUCTS = sorted(path.parent.name for path in (CHECKOUT / "launcher/products").glob("*/product.py"))
 
@@ -157,6 +157,8 @@ def test_what_the_core_does_without_products(tmp_path: Path) -> None:
     done = launcher(copy, "submit", "quickstart", "--name", "one", "--set", "run.command={sh,-c,exit}", checkout=copy)
     assert done.returncode == 0, done.stderr
     assert launcher(copy, "list", "-o", "json", checkout=copy).returncode == 0
+    done = launcher(copy, "submit", "quickstart", "--sweep", "train.steps=1,2", checkout=copy)
+    assert "Error: No installed package of the launcher has commands for sweeps" in done.stderr
     done = launcher(copy, "list", "--models", checkout=copy)
     assert "Error: No installed package of the launcher serves models" in done.stderr
     done = launcher(copy, "report", "one", checkout=copy)

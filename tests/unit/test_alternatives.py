@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.backends.sweeps.plan import plan_sweep
 from launcher.config.alternatives import AFTER_SECONDS, members, split
 from launcher.config.plan import CheckFailed, check_launch, plan_launch
 from launcher.config.provisioning import provisioning
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import Values, with_defaults
-from launcher.errors import LauncherError
 
 DEFAULTS = chart_defaults("run")
 RUN = """\
@@ -105,13 +103,6 @@ def test_kinds_without_an_object_have_no_alternatives(kind: str) -> None:
     run = RUN.replace("kind: job-set", f"kind: {kind}, cluster: c" if kind == "ray-cluster" else f"kind: {kind}")
     found = messages("[{}, {provisioning: spot}]", run)
     assert any("slice.any is for run.kind ray-job and job-set" in message for message in found), found
-
-
-def test_a_sweep_cannot_have_runs_of_alternatives() -> None:
-    shared = plan_sweep(user("[{}, {provisioning: spot}]"), DEFAULTS, ["train.steps=5,6"], name="s")
-    assert len(shared.plans) == 2
-    with pytest.raises(LauncherError, match="A sweep cannot have alternatives"):
-        plan_sweep(user("[{}, {topology: 8x8}]"), DEFAULTS, ["train.steps=5,6"], name="s")
 
 
 @pytest.mark.parametrize(

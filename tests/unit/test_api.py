@@ -89,29 +89,6 @@ def test_metrics_of_a_run_of_this_machine(tmp_path: Path, monkeypatch: pytest.Mo
         api.metrics("demos", target=Target(local=True))
 
 
-def test_a_sweep_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path))
-    here = Target(local=True)
-    sets = ["run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "run.command={sh,-c,sleep 600}"]
-    plan = api.plan_sweep([], sets, ["worker.env.NAME=a,b"], name="demo")
-    submitted = api.submit_sweep(plan, target=here)
-    try:
-        assert submitted.message == 'The sweep "demo" was submitted: 2 runs on this machine.'
-        assert [each.created for each in submitted.submissions] == [True, True]
-        again = api.submit_sweep(plan, target=here)
-        assert [each.created for each in again.submissions] == [False, False]
-        with pytest.raises(LauncherError, match=r'The sweep "demo" has not ended: demo-1.*demo-2'):
-            api.delete_sweep("demo", target=here)
-    finally:
-        cancelled = api.cancel_sweep("demo", target=here)
-    assert cancelled.counts == {"cancelled": 2}
-    assert api.cancel_sweep("demo", target=here).counts == {"cancelled": 2}
-    api.delete_sweep("demo", target=here)
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".turn"]
-    with pytest.raises(LauncherError, match='The sweep "demo" was not found'):
-        api.find_sweep("demo", here)
-
-
 def test_metrics_in_a_log() -> None:
     lines = [
         "Loading the model",

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,7 @@ def test_users_can_add_a_row_to_the_table() -> None:
 
 def test_a_problem_as_json() -> None:
     (found,) = problems("run: {maxRestarts: -1}\n")
-    assert json.loads(json.dumps(found.as_json())) == {
+    assert json.loads(json.dumps(asdict(found))) == {
         "rule": "minimum",
         "severity": "error",
         "message": "run.maxRestarts is -1; it must be at least 0 and at most 10000.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -815,7 +815,7 @@ def test_text_has_the_level_as_a_word_and_the_hint_below() -> None:
         "the cluster",
         "  ok       API server  answers.",
     ]
-    assert json.loads(json.dumps(found[1].as_json())) == {
+    assert json.loads(json.dumps(asdict(found[1]))) == {
         "part": "this machine",
         "level": "warning",
         "subject": "Helm",

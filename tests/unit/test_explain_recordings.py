@@ -5,6 +5,7 @@ The tests compare complete sentences; the durations in them are those of the rec
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -178,7 +179,7 @@ def test_the_complete_answer_for_a_waiting_run() -> None:
 
 
 def test_what_scripts_read() -> None:
-    explanation = explain_run(recorded.at("no-such-queue", 40), "JobSet", "lost").as_json()
+    explanation = asdict(explain_run(recorded.at("no-such-queue", 40), "JobSet", "lost"))
     assert explanation == {
         "name": "lost",
         "state": "queued",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any
 
 from launcher.config.accelerators import (
     AMD_RESOURCE,
@@ -88,9 +87,6 @@ class RayClusterStatus:
     groups: tuple[Group, ...] = ()
     pods: tuple[Host, ...] = ()
     runs: tuple[str, ...] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 # --- finding ----------------------------------------------------------------------------------------------------

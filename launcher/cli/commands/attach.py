@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends.base import RunStatus
-from launcher.cli import follow, output, sweep_verbs
+from launcher.cli import follow, output
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
@@ -25,5 +25,5 @@ def command(name: str, target: Target, form: str) -> int:
         backend, found = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(found, RunStatus):
-        return sweep_verbs.follow(found, backend, target, form)
+        return plugins.sweep_verb("attach")(found, backend, target, form=form)
     return follow.to_the_end(backend, found, target, form)

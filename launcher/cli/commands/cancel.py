@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends import selection
 from launcher.backends.base import Backend, RunStatus
 from launcher.backends.switches import look_again
-from launcher.cli import output, sweep_verbs
+from launcher.cli import output
 from launcher.cli.options import format_option, run_names_argument, run_target_options
 from launcher.k8s.target import Target
 
 if TYPE_CHECKING:
-    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.backends.sweeps import Sweep
 
 
 @click.command()
@@ -37,7 +37,7 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
     backend, before = look_again(find, target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
-        sweep_verbs.cancel(before, backend, form)
+        plugins.sweep_verb("cancel")(before, backend, target, form=form)
         return
     name = before.name
     if not before.state.ended:

@@ -46,11 +46,7 @@ def command(
         problems = api.check_release(chart, files, sets, name=release)
     else:
         problems = api.check(files, sets, name=name, live=live, target=target)
-    output.emit(
-        [problem.as_json() for problem in problems],
-        form,
-        "\n".join(f"{problem.severity}: {problem}" for problem in problems),
-    )
+    output.emit(problems, form, "\n".join(f"{problem.severity}: {problem}" for problem in problems))
     if not problems:
         output.narrate("No problems found.")
     return int(any(problem.severity == "error" for problem in problems))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends import selection
 from launcher.backends.base import BEING_CANCELLED, Backend, RunStatus
 from launcher.backends.selection import RunFilter, Selected
-from launcher.cli import colour, follow, options, output, run_table, sweep_verbs
+from launcher.cli import colour, follow, options, output, run_table
 from launcher.cli.selection_options import run_selection
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
@@ -40,7 +40,7 @@ def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, t
         backend, status = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
-        return sweep_verbs.delete(status, backend, confirm=not yes, form=form)
+        return plugins.sweep_verb("delete")(status, backend, target, confirm=not yes, form=form)
     return _delete_one(backend, status, target, yes=yes, form=form)
 
 

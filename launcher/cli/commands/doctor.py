@@ -29,6 +29,6 @@ def command(files: tuple[str, ...], target: Target, form: str) -> int:
     """
 
     found = api.doctor(target, files)
-    output.emit([finding.as_json() for finding in found], form, doctor.as_text(found), paint=colour.levels)
+    output.emit(found, form, doctor.as_text(found), paint=colour.levels)
     output.narrate(doctor.summary(found))
     return int(doctor.has_problems(found))

@@ -24,6 +24,6 @@ def command(name: str, target: Target, form: str) -> None:
         explanation = api.explain_model(name, target=target)
     except api.IsSweep as error:
         found = [api.explain(run.name, target=target) for run in error.sweep.runs]
-        output.emit([each.as_json() for each in found], form, "\n\n".join(each.as_text() for each in found))
+        output.emit(found, form, "\n\n".join(each.as_text() for each in found))
         return
-    output.emit(explanation.as_json(), form, explanation.as_text())
+    output.emit(explanation, form, explanation.as_text())

@@ -129,7 +129,7 @@ def _print_clusters(target: Target, form: str) -> None:
     found = api.clusters(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
     if not found:
         output.narrate("No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE")
-    output.emit([each.as_json() for each in found], form, ray_clusters.listing(found), paint=colour.tables)
+    output.emit(found, form, ray_clusters.listing(found), paint=colour.tables)
 
 
 def _print_models(target: Target, form: str) -> None:

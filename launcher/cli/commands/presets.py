@@ -21,4 +21,4 @@ def command(what: str, form: str) -> None:
     found = api.presets(what)
     rows = [("NAME", "HOSTS", "CHIPS", "ABOUT")]
     rows += [(each.name, str(each.hosts or "-"), str(each.chips or "-"), each.about) for each in found]
-    output.emit([each.as_json() for each in found], form, formatting.table(rows))
+    output.emit(found, form, formatting.table(rows))

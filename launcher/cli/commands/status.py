@@ -7,7 +7,7 @@ import click
 from launcher import api, plugins
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.cli import colour, follow, follow_sweep, output, status_text
+from launcher.cli import colour, follow, output, status_text
 from launcher.cli.options import format_option, run_argument, run_target_options
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.errors import UnreadableObject
@@ -35,7 +35,7 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
         if watch:
             raise UsageError(f"{name} is a served model; --watch shows a run or a sweep.") from None
         for model in api.models(name, target=target):
-            output.emit(model.as_json(), form, model.as_text(), paint=colour.status)
+            output.emit(model, form, model.as_text(), paint=colour.status)
         return
     except LauncherError:
         # A Ray cluster is also shown while its head does not answer, for example while it starts.
@@ -50,10 +50,10 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
             raise
         if watch:
             raise UsageError(f"{name} is a long-lived Ray cluster; --watch shows a run or a sweep.") from None
-        output.emit(clusters[0].as_json(), form, ray_clusters.details(clusters[0]), paint=colour.status)
+        output.emit(clusters[0], form, ray_clusters.details(clusters[0]), paint=colour.status)
         return
     if not isinstance(found, RunStatus):
-        follow_sweep.show_status(found, backend, target, watch=watch, form=form)
+        plugins.sweep_verb("status")(found, backend, target, watch=watch, form=form)
         return
     if watch and not found.state.ended:
         found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)

@@ -64,14 +64,15 @@ def command(
     """
 
     if sweeps:
-        from launcher.cli import sweep_verbs  # 40 ms that a submit of one run does not need
-
-        swept = api.plan_sweep(files, sets, sweeps, name=name, force=force)
-        output.narrate(*(f"Warning: {warning}" for warning in swept.warnings))
-        api.refuse_misfits(*swept.plans)
-        if dry_run:
-            return sweep_verbs.preview(swept, target, accept_changes=accept_changes, form=form)
-        return sweep_verbs.submit(swept, target, accept_changes=accept_changes, detach=detach, form=form)
+        return plugins.sweep_verb("submit")(
+            *(files, sets, sweeps, target),
+            name=name,
+            force=force,
+            dry_run=dry_run,
+            accept_changes=accept_changes,
+            detach=detach,
+            form=form,
+        )
     plan = api.plan(files, sets, name=name, force=force)
     output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
     backend = None

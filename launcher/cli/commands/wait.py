@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import click
 
-from launcher import api
+from launcher import api, plugins
 from launcher.backends.base import RunStatus
-from launcher.cli import colour, follow, output, sweep_verbs
+from launcher.cli import colour, follow, output
 from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
 from launcher.k8s.target import Target
 
@@ -23,9 +23,9 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     """
 
     with api.only_runs(target):
-        _, found = api.resolve(name, target)
+        backend, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
-        return sweep_verbs.wait(found, target, timeout=timeout, form=form)
+        return plugins.sweep_verb("wait")(found, backend, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)
     output.emit(status.as_json(), form, follow.summary(status, target), paint=colour.status)
     return follow.exit_code(status)

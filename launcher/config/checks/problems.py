@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,6 @@ class Problem:
     file: str | None
     line: int | None
     key: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return `FILE:LINE: KEY: sentence`, without unknown parts, and without the key if the sentence names it.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from launcher import formatting
 
@@ -42,9 +41,6 @@ class Finding:
     subject: str
     says: str
     hint: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def has_problems(findings: Iterable[Finding]) -> bool:

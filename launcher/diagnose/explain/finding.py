@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,6 @@ class Explanation:
     position: int | None = None
     evidence: tuple[Evidence, ...] = ()
     suggestions: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def as_text(self) -> str:
         """Return the explanation as readable text: the sentence, the evidence, the suggestions."""

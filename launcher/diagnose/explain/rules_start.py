@@ -15,7 +15,6 @@ from launcher.diagnose.explain.situation import Event, Situation, warnings
 from launcher.k8s.objects import name, seconds_since, status
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
-MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 STARTING = (State.ADMITTED, State.STARTING, State.RESTARTING)
 
 

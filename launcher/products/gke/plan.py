@@ -23,7 +23,6 @@ _VCPUS = re.compile(r".*-([0-9]+)")
 _MEMORY_PER_CORE = {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0}
 # The share of a node that pods can request: the kubelet, GKE's agents and DaemonSets need the rest.
 _ALLOCATABLE_CORES, _ALLOCATABLE_MEMORY = 0.94, 0.85
-QUEUED_TAINT = "cloud.google.com/gke-queued"
 
 
 @dataclass(frozen=True)

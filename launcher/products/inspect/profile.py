@@ -9,7 +9,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,6 @@ class Profile:
     folder: str
     first_step: int
     steps: int
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def capture(backend: Backend, status: RunStatus, steps: int, say: Callable[[str], None] = lambda _: None) -> Profile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -31,9 +31,6 @@ class Evaluation:
     harness: str = ""
     seconds: float | None = None
     time: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def text(self, metric: str) -> str:
         """Return the value of a metric with its standard error: "0.512 ± 0.012"; "-" if the task does not have it."""

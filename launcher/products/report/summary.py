@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher import formatting, plugins
@@ -97,7 +97,7 @@ def values(run: RunData) -> dict[str, Any]:
 
 def as_json(run: RunData) -> dict[str, Any]:
     """Return the row with plain data only."""
-    return {**values(run), "evaluations": [one.as_json() for one in run.evaluations]}
+    return {**values(run), "evaluations": list(map(asdict, run.evaluations))}
 
 
 def rows(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:

@@ -23,7 +23,7 @@ from launcher.products.report.model import LOSS
 from launcher.storage import is_path, read_bucket, read_folder
 from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX
 from tests.bucket import bucket
-from tests.unit.test_sweeps import FakeCluster
+from tests.products.sweeps.test_sweeps import FakeCluster
 
 FILES = ("metrics.jsonl", "events.jsonl")
 STARTED = '{"event": "loop_started", "time": "2026-11-01T10:00:10Z", "step": 0, "steps": 9, "devices": 4}'

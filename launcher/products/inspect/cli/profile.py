@@ -24,7 +24,7 @@ def command(name: str, steps: int, target: Target, form: str) -> None:
     """
 
     profile = api.profile(name, steps=steps, target=target, say=output.narrate)
-    output.emit(profile.as_json(), form, profile.folder)
+    output.emit(profile, form, profile.folder)
     last = profile.first_step + profile.steps
     viewer = f"launcher tensorboard {name}"
     if "://" in profile.folder:

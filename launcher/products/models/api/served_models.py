@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from launcher.backends.log_excerpt import Excerpt
 from launcher.errors import LauncherError
@@ -40,10 +40,10 @@ def models(
     return statuses
 
 
-def table(target: Target, warn: Callable[[str], None]) -> tuple[Sequence[Mapping[str, Any]], str]:
-    """Return the served models of `models` as JSON and as the table of `launcher list`."""
+def table(target: Target, warn: Callable[[str], None]) -> tuple[Sequence[ServedModelStatus], str]:
+    """Return the served models of `models` with the table of `launcher list`."""
     statuses = models(target=target, warn=warn)
-    return [status.as_json() for status in statuses], serving.listing(statuses)
+    return statuses, serving.listing(statuses)
 
 
 def explain_model(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:

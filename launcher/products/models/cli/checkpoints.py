@@ -36,7 +36,7 @@ def command(name: str, target: Target, form: str) -> None:
     except api.IsSweep as error:
         _of_sweep([run.name for run in error.sweep.runs], target, form)
         return
-    _print([found], found.as_json(), form)
+    _print([found], found, form)
 
 
 def _of_sweep(runs: Sequence[str], target: Target, form: str) -> None:
@@ -50,7 +50,7 @@ def _of_sweep(runs: Sequence[str], target: Target, form: str) -> None:
     if not found:
         raise errors[0]
     output.narrate(*(error.message for error in errors))
-    _print(found, [each.as_json() for each in found], form)
+    _print(found, found, form)
 
 
 def _print(found: Sequence[Checkpoints], data: Any, form: str) -> None:

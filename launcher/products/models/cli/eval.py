@@ -71,7 +71,7 @@ def command(
                     name, wanted, step=step, tasks_folder=tasks_folder, limit=limit, say=output.narrate, target=target
                 )
             )
-    output.emit([each.as_json() for each in found], form, _table(found, wanted if compare else ()))
+    output.emit(found, form, _table(found, wanted if compare else ()))
 
 
 def _table(found: Sequence[Results], only: Sequence[str]) -> str:

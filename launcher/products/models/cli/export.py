@@ -76,7 +76,7 @@ def command(
         done = weights.export(name, to, step=step, dtype=dtype, public=public, target=target, say=output.narrate)
         if done.state == "present":
             output.narrate("The same export already exists there; nothing was changed.")
-        output.emit(done.as_json(), form, done.to)
+        output.emit(done, form, done.to)
         return 0
     plan = weights.plan_export(name, to, step=step, dtype=dtype, sets=sets, target=target, say=output.narrate)
     return job_verbs.submit(plan, target, form, detach=detach, dry_run=dry_run)

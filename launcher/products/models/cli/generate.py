@@ -59,7 +59,7 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
         found = inference.generate(
             name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options
         )
-    output.emit(found.as_json(), form, "")
+    output.emit(found, form, "")
     why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(found.ended, "")
     output.narrate(
         f"{found.tokens} tokens in {found.seconds:.1f} s ({formatting.count(found.tokens_per_second)} tokens/s)"

@@ -53,7 +53,7 @@ def command(
         done = weights.import_weights(source, to, files, sets, say=output.narrate)
         if done.state == "present":
             output.narrate("The same import already exists there; nothing was changed.")
-        output.emit(done.as_json(), form, done.to)
+        output.emit(done, form, done.to)
         if done.train:
             values = dumps({"from": done.to, "train": dict(done.train)})
             output.narrate(f"To start a run from it, add these lines to its values:\n{values.rstrip()}")

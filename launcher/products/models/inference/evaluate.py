@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from launcher.backends.local.record import parse_lines
 from launcher.backends.lookup import find
@@ -34,9 +33,6 @@ class Results:
 
     name: str
     results: Sequence[Evaluation]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "results": [one.as_json() for one in self.results]}
 
 
 def evaluate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import LauncherError, UsageError
@@ -58,9 +58,6 @@ class Generated:
     first_token_seconds: float
     load_seconds: float
     ended: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def generate(

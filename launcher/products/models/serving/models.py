@@ -8,7 +8,7 @@ before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -61,9 +61,6 @@ class ServedModelStatus:
     context: str
     groups: tuple[Group, ...] = ()
     pods: tuple[Host, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def as_text(self) -> str:
         """Return the text of `launcher status`."""

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,6 @@ class Checkpoint:
         """Whether the held-out loss is that of exactly this checkpoint."""
         return self.eval_step == self.step + 1
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Checkpoints:
@@ -84,9 +81,6 @@ class Checkpoints:
     folder: str
     checkpoints: tuple[Checkpoint, ...]
     notes: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def select(self, step: str) -> Checkpoint:
         """Return a whole checkpoint: `step` is a number, "last" or "best". Raises LauncherError if there is none."""

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,6 @@ class Exported:
     family: str
     parameters: int | None
     bytes: int | None
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def check_destination(to: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,6 @@ class Imported:
     parameters: int | None
     bytes: int | None
     train: Mapping[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def check_source(source: str) -> None:

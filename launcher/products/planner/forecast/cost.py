@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 NOT_IN_IT = "Steps only: time in the queue, start-up, checkpoints, evaluations and restarts are not included."
@@ -33,9 +33,6 @@ class Cost:
     date: str
     source: str
     says: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def cost(

@@ -76,7 +76,7 @@ class Forecast:
             "tokens_per_second_per_device": speed.tokens_per_second_per_device if speed else None,
             "tflops_per_second_per_device": speed.tflops_per_second_per_device if speed else None,
             "mfu": speed.mfu if speed else None,
-            "cost": self.cost.as_json() if self.cost else None,
+            "cost": asdict(self.cost) if self.cost else None,
             "suggestions": list(self.suggestions),
             "change": self.change.as_json() if self.change else None,
             "better": [one.as_json() for one in self.better],

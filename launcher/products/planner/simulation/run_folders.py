@@ -147,10 +147,6 @@ def _read(where: str) -> RunFolder | LauncherError | None:
     return RunFolder(config, held, median(seconds) if seconds else None)
 
 
-def _date(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
-
-
 def _has_workload(config: Mapping[str, Any]) -> bool:
     """Return whether Kueue admits the run: not one of this machine, or of a long-lived Ray cluster."""
     kind = (config.get("run") or {}).get("kind")

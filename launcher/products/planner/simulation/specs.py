@@ -25,10 +25,6 @@ class Finding:
     unknown: bool = False
 
 
-class InvalidSpec(LauncherError):
-    """A ClusterQueue or Cohort that is not valid, or has a field that is not simulated."""
-
-
 def _text(value: Any) -> str:
     return "" if isinstance(value, str) else "must be text"
 

@@ -18,9 +18,9 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, Preview
-    from launcher.backends.sweeps.plan import SweepPlan, Sweeps
-    from launcher.backends.sweeps.submission import SweepSubmission
-    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.backends.sweeps import Sweep
+    from launcher.products.sweeps.plan import SweepPlan, Sweeps
+    from launcher.products.sweeps.submission import SweepSubmission
 
 
 def plan_sweep(
@@ -37,8 +37,8 @@ def plan_sweep(
     a mapping of keys to lists of values, {"train.learning_rate": [1e-4, 3e-4]}. The runs are named NAME-1, NAME-2, …
     Raises launcher.config.plan.CheckFailed with the problems of all runs.
     """
-    from launcher.backends.sweeps import plan as sweep_plan
     from launcher.config.values.files import chart_defaults
+    from launcher.products.sweeps import plan as sweep_plan
 
     plan = sweep_plan.plan_sweep(load(files, sets), chart_defaults(CHART), sweeps, name=name)
     return replace(plan, plans=tuple(replace(each, force=force) for each in plan.plans))
@@ -46,7 +46,7 @@ def plan_sweep(
 
 def preview_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Target = DEFAULT_TARGET) -> list[Preview]:
     """Return what `submit_sweep` would do with each run. Creates nothing; raises what `submit_sweep` would raise."""
-    from launcher.backends.sweeps import submission
+    from launcher.products.sweeps import submission
 
     if plan.kind is not RunKind.LOCAL and not target.includes_cluster:
         return [preview(each, accept_changes=accept_changes, target=target) for each in plan.plans]
@@ -58,7 +58,7 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Targe
 
     Creates nothing if one of the runs would be rejected. Submit again to complete a submit that was killed.
     """
-    from launcher.backends.sweeps import submission
+    from launcher.products.sweeps import submission
 
     refuse_misfits(*plan.plans)
     return submission.submit(plan, backend_for(plan.plans[0], target), accept_changes=accept_changes)
@@ -72,7 +72,7 @@ def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Swe
 
 def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """Return the current sweep: its runs with their steps and losses, and the best of them."""
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends import sweeps
 
     backend, found = find_sweep(name, target)
     return sweeps.with_progress(found, backend)
@@ -90,11 +90,12 @@ def wait_sweep(
     `progress` is called with the sweep each time that it is read, every few seconds: with `print(sweep.counts)`, a
     notebook shows how many runs have ended.
     """
-    from launcher.backends.sweeps import sweep as sweeps
+    from launcher.backends import sweeps
+    from launcher.products.sweeps import watching
 
     backend, now = find_sweep(name, target)
     deadline = None if timeout is None else time.monotonic() + timeout
-    for seen in sweeps.watch(now, backend, deadline):
+    for seen in watching.watch(now, backend, deadline):
         if not isinstance(seen, Unreachable):
             now = seen
             progress(now)
@@ -106,15 +107,17 @@ def wait_sweep(
 
 def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """Cancel all runs of the sweep that have not ended, waiting runs first. Idempotent."""
-    from launcher.backends.sweeps import sweep as sweeps
+
+    from launcher.products.sweeps import watching
 
     backend, found = find_sweep(name, target)
-    return sweeps.cancel(found, backend)
+    return watching.cancel(found, backend)
 
 
 def delete_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> None:
     """Delete all runs of a sweep that has ended, as `delete` does. Deletes nothing if one of them is active."""
-    from launcher.backends.sweeps import sweep as sweeps
+
+    from launcher.products.sweeps import watching
 
     backend, found = find_sweep(name, target)
-    sweeps.delete(found, backend)
+    watching.delete(found, backend)

@@ -6,24 +6,20 @@ completes it.
 
 from __future__ import annotations
 
-import contextlib
 import html
 import math
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.errors import LauncherError
-from launcher.k8s.errors import Unreachable
 
 # The number of runs of a large sweep that a sentence names.
 _NAMED = 5
-_SLOWEST_POLL = 5.0
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -117,34 +113,6 @@ def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
         return Sweep(sweep.name, tuple(pool.map(one, sweep.runs)))
 
 
-def pause(sweep: Sweep, backend: Backend) -> float:
-    """Return the seconds between two reads of the sweep: more than for one run, since a sweep needs more requests."""
-    return min(_SLOWEST_POLL, max(backend.poll_seconds, 0.5) * max(1.0, len(sweep.runs) / 20))
-
-
-def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iterator[Sweep | Unreachable]:
-    """Yield the sweep repeatedly until all its runs have ended or the monotonic clock reaches `deadline`.
-
-    Yields Unreachable if the API server does not answer. A run's steps and losses are kept after its log is deleted.
-    """
-    watched = _Watcher(sweep, backend)
-    while True:
-        yield watched.sweep
-        left = math.inf if deadline is None else deadline - time.monotonic()
-        if watched.sweep.ended or left <= 0:
-            return
-        time.sleep(min(left, pause(sweep, backend)))
-        try:
-            watched.refresh()
-        except Unreachable as error:
-            yield error
-
-
-def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = lambda _: None) -> Sweep:
-    """Cancel the runs of the sweep that have not ended, as `cancel_runs` does."""
-    return Sweep(sweep.name, tuple(cancel_runs(sweep.runs, backend, each)))
-
-
 def cancel_runs(
     runs: Sequence[RunStatus], backend: Backend, each: Callable[[RunStatus], None] = lambda _: None
 ) -> list[RunStatus]:
@@ -165,68 +133,9 @@ def cancel_runs(
     return [ended.get(run.name, run) for run in runs]
 
 
-def delete(sweep: Sweep, backend: Backend) -> None:
-    """Remove all runs of a sweep that has ended. Raises LauncherError, and removes nothing, if a run is active."""
-    check_ended(sweep, backend)
-    delete_runs(sweep.runs, backend)
-
-
 def delete_runs(runs: Sequence[RunStatus], backend: Backend) -> None:
     """Remove runs that have ended. Raises one LauncherError about all runs that could not be removed."""
     in_parallel(backend, runs, lambda run: backend.delete(run.name), same_refusals)
-
-
-def check_ended(sweep: Sweep, backend: Backend) -> None:
-    """Raise LauncherError if a run of the sweep is active."""
-    going = [run.name for run in sweep.runs if not run.state.ended]
-    if going:
-        raise LauncherError(
-            f'The sweep "{sweep.name}" has not ended: {_named(going)}.',
-            f"Cancel it first: launcher cancel {sweep.name}{backend.cli_args}",
-        )
-
-
-class _Watcher:
-    """Reads a sweep repeatedly. Logs are read a few at a time, and once after a run's end."""
-
-    _LOGS, _LOG_SECONDS = 4, 10.0
-
-    def __init__(self, sweep: Sweep, backend: Backend) -> None:
-        self.sweep = sweep
-        self._backend = backend
-        self._read: dict[str, float] = {}  # when each run's log was last read; infinite once it was read to its end
-
-    def refresh(self) -> None:
-        now = find(self.sweep.name, self._backend)
-        if now is None:
-            raise LauncherError(f'The runs of the sweep "{self.sweep.name}" were deleted in the meantime.')
-        before = {run.name: run for run in self.sweep.runs}
-        runs = [before[run.name].carry_over(run) if run.name in before else run for run in now.runs]
-        # If the list includes a run's steps (on this machine), its log is not needed.
-        due = [run for run in now.runs if run.step is None and self._due(run)]
-        due.sort(key=lambda run: (not run.state.ended, self._read.get(run.name, 0.0)))
-        read = self._logs(due if now.ended else due[: self._LOGS])
-        self.sweep = Sweep(now.name, tuple(run.carry_over(read[run.name]) if run.name in read else run for run in runs))
-
-    def _due(self, run: RunStatus) -> bool:
-        if not run.state.ended and run.state not in (State.STARTING, State.RUNNING, State.RESTARTING):
-            return False
-        last = self._read.get(run.name, 0.0)
-        return last < math.inf and (run.state.ended or time.monotonic() >= last + self._LOG_SECONDS)
-
-    def _logs(self, runs: Sequence[RunStatus]) -> dict[str, RunStatus]:
-        """Return the statuses of these runs with the progress from their logs."""
-
-        def one(run: RunStatus) -> RunStatus | None:
-            with contextlib.suppress(Unreachable):
-                return self._backend.status(run.name)
-            return None
-
-        with ThreadPoolExecutor(self._backend.max_parallel) as pool:
-            found = [status for status in pool.map(one, runs) if status is not None]
-        for status in found:
-            self._read[status.name] = math.inf if status.state.ended else time.monotonic()
-        return {status.name: status for status in found}
 
 
 # --- many at once -----------------------------------------------------------------------------------------------
@@ -275,12 +184,12 @@ def merged(lines: Sequence[tuple[str, str]]) -> list[str]:
         by_text.setdefault(line.replace(name, "*"), []).append((name, line))
     found = []
     for text, ((_, line), *others) in by_text.items():
-        also = f" (also {_named([name for name, _ in others])})" if others and "*" in text else ""
+        also = f" (also {join_names([name for name, _ in others])})" if others and "*" in text else ""
         found.append(line + also)
     return found
 
 
-def _named(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return the names as text: "lr-1, lr-2 and 7 others"."""
     if len(names) <= _NAMED + 1:
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.backends.base import Preview, State, Submission, Submitter
-from launcher.backends.sweeps.sweep import Sweep, in_parallel, merged, same_refusals
+from launcher.backends.sweeps import Sweep, in_parallel, merged, same_refusals
 from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
-    from launcher.backends.sweeps.plan import SweepPlan
     from launcher.config.plan import LaunchPlan
+    from launcher.products.sweeps.plan import SweepPlan
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launcher import formatting
+from launcher.backends import sweeps
 from launcher.backends.base import RunStatus, State
-from launcher.backends.sweeps import sweep as sweeps
-from launcher.backends.sweeps.sweep import Sweep
-from launcher.cli import colour, output
+from launcher.backends.sweeps import Sweep
+from launcher.cli import output
 from launcher.cli.follow import StuckTimer, run_argument, showing
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.sweeps import watching
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -41,7 +42,7 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET, *, c
     stuck = StuckTimer(backend)
     try:
         with showing(_Lines, _Table) as view:
-            for now in sweeps.watch(sweep, backend):
+            for now in watching.watch(sweep, backend):
                 if isinstance(now, Unreachable):
                     if not silent:
                         view.print_line(f"{now.message} The runs continue; retrying.")
@@ -214,9 +215,3 @@ def shown(sweep: Sweep, room: int) -> list[RunStatus]:
     waiting = (State.QUEUED, State.ADMITTED, State.PREEMPTED)
     order = {run.name: number for number, run in enumerate(sweep.ranked)}
     return sorted(sweep.runs, key=lambda run: (run.state in waiting, run.state.ended, order[run.name]))[:room]
-
-
-def show_status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> None:
-    """Print the status of the sweep; with `watch`, follow it first until it ends."""
-    sweep = follow(backend, sweep, target, cancel_stuck=False) if watch else sweeps.with_progress(sweep, backend)
-    output.emit(sweep.as_json(), form, overview(sweep), paint=colour.tables)

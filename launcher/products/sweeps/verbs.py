@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from launcher import api, formatting
-from launcher.backends.sweeps import submission
-from launcher.backends.sweeps import sweep as sweeps
+from launcher.backends import sweeps
 from launcher.cli import colour, options, output
-from launcher.cli import follow_sweep as sweep_follow
 from launcher.errors import Detached
+from launcher.products.sweeps import display, submission, watching
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
-    from launcher.backends.sweeps.plan import SweepPlan
-    from launcher.backends.sweeps.sweep import Sweep
+    from launcher.backends.sweeps import Sweep
     from launcher.k8s.target import Target
+    from launcher.products.sweeps.plan import SweepPlan
 
 # Checking more runs than this takes long enough for a message.
 _MANY = 10
 
 
-def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str) -> int:
+def verb(name: str) -> Callable[..., int]:
+    """Return the implementation of a command for a sweep."""
+    verbs: Sequence[Callable[..., int]] = (submit, status, attach, wait, cancel, delete)
+    return next(verb for verb in verbs if verb.__name__ == name)
+
+
+def submit(
+    files: Sequence[str],
+    sets: Sequence[str],
+    texts: Sequence[str],
+    target: Target,
+    *,
+    name: str | None,
+    force: bool,
+    dry_run: bool,
+    accept_changes: bool,
+    detach: bool,
+    form: str,
+) -> int:
+    """Start the runs of `submit --sweep …`, or with `dry_run` print them."""
+    plan = api.plan_sweep(files, sets, texts, name=name, force=force)
+    output.narrate(*(f"Warning: {warning}" for warning in plan.warnings))
+    api.refuse_misfits(*plan.plans)
+    if dry_run:
+        return _preview(plan, target, accept_changes=accept_changes, form=form)
+    return _submit(plan, target, accept_changes=accept_changes, detach=detach, form=form)
+
+
+def _preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str) -> int:
     """Print the runs of `submit --sweep … --dry-run` with their differences, or their configs as JSON or YAML."""
     previews = api.preview_sweep(plan, accept_changes=accept_changes, target=target)
     output.narrate(*dict.fromkeys(line for preview in previews for line in preview.message.splitlines()))
@@ -29,7 +57,7 @@ def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str)
     cells = [[formatting.swept(value) for value in member.values.values()] for member in members]
     table = formatting.table(
         [
-            ("RUN", *sweep_follow.titles(plan.keys)),
+            ("RUN", *display.titles(plan.keys)),
             *((each.name, *row) for each, row in zip(plan.plans, cells, strict=True)),
         ]
     )
@@ -37,7 +65,7 @@ def preview(plan: SweepPlan, target: Target, *, accept_changes: bool, form: str)
     return 0
 
 
-def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: bool, form: str) -> int:
+def _submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: bool, form: str) -> int:
     backend = api.backend_for(plan.plans[0], target)
     if backend.description:
         output.narrate(f"Submitting to {backend.description}.")
@@ -54,43 +82,53 @@ def submit(plan: SweepPlan, target: Target, *, accept_changes: bool, detach: boo
     sweep = submitted.sweep
     if detach:
         if not sweep.ended:
-            output.narrate(sweep_follow.come_back(sweep, target))
+            output.narrate(display.come_back(sweep, target))
         output.emit(sweep.as_json(), form, "")
         return 0
-    return follow(sweep, backend, target, form)
+    return attach(sweep, backend, target, form=form)
 
 
-def follow(sweep: Sweep, backend: Backend, target: Target, form: str) -> int:
+def attach(sweep: Sweep, backend: Backend, target: Target, *, form: str) -> int:
     """Follow the sweep until all its runs have ended, print the result, and return the command's exit code."""
-    sweep = sweep_follow.follow(backend, sweep, target)
-    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
-    return sweep_follow.exit_code(sweep)
+    sweep = display.follow(backend, sweep, target)
+    output.emit(sweep.as_json(), form, display.summary(sweep), paint=colour.tables)
+    return display.exit_code(sweep)
 
 
-def wait(sweep: Sweep, target: Target, *, timeout: float | None, form: str) -> int:
+def wait(sweep: Sweep, backend: Backend, target: Target, *, timeout: float | None, form: str) -> int:
     sweep = api.wait_sweep(sweep.name, timeout=timeout, target=target)
-    output.emit(sweep.as_json(), form, sweep_follow.summary(sweep), paint=colour.tables)
-    return sweep_follow.exit_code(sweep)
+    output.emit(sweep.as_json(), form, display.summary(sweep), paint=colour.tables)
+    return display.exit_code(sweep)
 
 
-def cancel(sweep: Sweep, backend: Backend, form: str) -> None:
+def cancel(sweep: Sweep, backend: Backend, target: Target, *, form: str) -> int:
     going = sum(not run.state.ended for run in sweep.runs)
     of = f" ({backend.description})" if backend.description else ""
     if going:
         output.narrate(f'Cancelling {going} of the {len(sweep.runs)} runs of the sweep "{sweep.name}"{of}…')
-    sweep = sweeps.cancel(sweep, backend)
-    output.narrate(sweep_follow.line(sweep))
+    sweep = watching.cancel(sweep, backend)
+    output.narrate(display.line(sweep))
     output.emit(sweep.as_json(), form, "")
+    return 0
 
 
-def delete(sweep: Sweep, backend: Backend, *, confirm: bool, form: str) -> int:
-    sweeps.check_ended(sweep, backend)
+def delete(sweep: Sweep, backend: Backend, target: Target, *, confirm: bool, form: str) -> int:
+    watching.check_ended(sweep, backend)
     where = f" ({backend.description})" if backend.description else " and their folders"
     if confirm:
         options.need_terminal()
         if not options.confirm(f'Delete the {len(sweep.runs)} runs of the sweep "{sweep.name}"{where}?'):
             return 1
-    sweeps.delete(sweep, backend)
+    watching.delete(sweep, backend)
     output.narrate(f'The {len(sweep.runs)} runs of the sweep "{sweep.name}" are deleted.')
     output.emit(sweep.as_json(), form, "")
+    return 0
+
+
+def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> int:
+    """Print the status of the sweep; with `watch`, follow it first until it ends."""
+    sweep = (
+        display.follow(backend, sweep, target, cancel_stuck=False) if watch else sweeps.with_progress(sweep, backend)
+    )
+    output.emit(sweep.as_json(), form, display.overview(sweep), paint=colour.tables)
     return 0

@@ -7,19 +7,17 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from launcher import api
+from launcher.backends import sweeps
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.log_excerpt import WHOLE, Excerpt
-from launcher.backends.sweeps import submission
-from launcher.backends.sweeps import sweep as sweeps
-from launcher.backends.sweeps.plan import LIMIT, SweepPlan, plan_sweep
-from launcher.backends.sweeps.sweep import Sweep
-from launcher.cli import follow_sweep as sweep_follow
+from launcher.backends.sweeps import Sweep
 from launcher.config.checks.problems import Problem
 from launcher.config.plan import CheckFailed, LaunchPlan
 from launcher.config.values.assignment import read_sweep
@@ -27,6 +25,10 @@ from launcher.config.values.files import chart_defaults, load
 from launcher.config.values.tree import SWEEP, Origin
 from launcher.errors import LauncherError
 from launcher.k8s.pods import Pod
+from launcher.k8s.target import Target
+from launcher.products.sweeps import display, submission, watching
+from launcher.products.sweeps.plan import LIMIT, SweepPlan, plan_sweep
+from tests.unit import test_alternatives as alternatives
 
 SLICE = ("run.kind=ray-job", "team.name=research", "slice.accelerator=v6e", "slice.topology=4x4")
 PLACE = ("storage.kind=gcsfuse", "storage.bucket=example-runs", "image.repository=example.invalid/a", 'image.tag="1"')
@@ -217,18 +219,18 @@ def test_the_line_and_the_table() -> None:
             status(4, State.QUEUED),
         ),
     )
-    assert sweep_follow.line(sweep) == (
+    assert display.line(sweep) == (
         "sweep lr: 1 queued, 1 running, 1 succeeded; best held-out loss 4.830"
         " (lr-2: train.learning_rate 0.0002, train.steps 10)"
     )
-    assert sweep_follow.table(sweep).splitlines() == [
+    assert display.table(sweep).splitlines() == [
         "RUN   learning_rate  steps  STATE      STEP   LOSS   HELD-OUT",
         "lr-2  0.0002         10     succeeded  10/10  4.800  4.830",
         "lr-1  0.0001         10     running    3/10   5.125  5.500",
         "lr-4  0.0004         10     queued",
     ]
     # If a sweep is too large for the terminal, unfinished runs are shown first.
-    assert [run.name for run in sweep_follow.shown(sweep, 2)] == ["lr-1", "lr-2"]
+    assert [run.name for run in display.shown(sweep, 2)] == ["lr-1", "lr-2"]
 
 
 class FakeCluster:
@@ -283,11 +285,11 @@ class FakeCluster:
 
 
 def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "pause", lambda *_: 0.0)
+    monkeypatch.setattr(watching, "pause", lambda *_: 0.0)
     cluster = FakeCluster([status(number, State.RUNNING, step=1, loss=3.0) for number in range(1, 31)])
     first = Sweep("lr", tuple(replace(run, step=None, loss=None) for run in cluster.runs))
     rounds = 0
-    for now in sweeps.watch(first, cluster):
+    for now in watching.watch(first, cluster):
         assert isinstance(now, Sweep)
         rounds += 1
         if rounds == 5:
@@ -316,3 +318,35 @@ def test_a_warning_about_many_runs_is_printed_once() -> None:
         "Warning: lr-1 waits. (also lr-2, lr-3, lr-4, lr-5, lr-6 and 3 others)",
         "Warning: the claim is missing.",
     ]
+
+
+def test_a_sweep_cannot_have_runs_of_alternatives() -> None:
+    shared = plan_sweep(
+        alternatives.user("[{}, {provisioning: spot}]"), alternatives.DEFAULTS, ["train.steps=5,6"], name="s"
+    )
+    assert len(shared.plans) == 2
+    with pytest.raises(LauncherError, match="A sweep cannot have alternatives"):
+        plan_sweep(alternatives.user("[{}, {topology: 8x8}]"), alternatives.DEFAULTS, ["train.steps=5,6"], name="s")
+
+
+def test_a_sweep_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path))
+    here = Target(local=True)
+    sets = ["run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "run.command={sh,-c,sleep 600}"]
+    plan = api.plan_sweep([], sets, ["worker.env.NAME=a,b"], name="demo")
+    submitted = api.submit_sweep(plan, target=here)
+    try:
+        assert submitted.message == 'The sweep "demo" was submitted: 2 runs on this machine.'
+        assert [each.created for each in submitted.submissions] == [True, True]
+        again = api.submit_sweep(plan, target=here)
+        assert [each.created for each in again.submissions] == [False, False]
+        with pytest.raises(LauncherError, match=r'The sweep "demo" has not ended: demo-1.*demo-2'):
+            api.delete_sweep("demo", target=here)
+    finally:
+        cancelled = api.cancel_sweep("demo", target=here)
+    assert cancelled.counts == {"cancelled": 2}
+    assert api.cancel_sweep("demo", target=here).counts == {"cancelled": 2}
+    api.delete_sweep("demo", target=here)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".turn"]
+    with pytest.raises(LauncherError, match='The sweep "demo" was not found'):
+        api.find_sweep("demo", here)

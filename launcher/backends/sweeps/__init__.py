@@ -1,1 +1,0 @@
-"""Runs that are submitted together, one for each combination of values."""
