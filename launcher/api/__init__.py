@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     )
     from launcher.api.run_lists import list_runs
     from launcher.api.run_logs import logs
-    from launcher.api.runs import WaitTimeout, cancel, delete, preview, status, submit, wait
+    from launcher.api.runs import WaitTimeout, cancel, delete, status, wait
     from launcher.api.serving import IsServedModel, only_runs, run_or_model
+    from launcher.api.submission import preview, submit
     from launcher.api.values_files import default_files, init, presets
     from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, resolve
     from launcher.backends.selection import RunFilter, select
@@ -113,7 +114,8 @@ _MODULES = {
     "launcher.api.named_runs": "run_names",
     "launcher.api.run_lists": "list_runs",
     "launcher.api.run_logs": "logs",
-    "launcher.api.runs": "WaitTimeout cancel delete preview status submit wait",
+    "launcher.api.runs": "WaitTimeout cancel delete status wait",
+    "launcher.api.submission": "preview submit",
     "launcher.api.serving": "IsServedModel only_runs run_or_model",
     "launcher.api.values_files": "default_files init presets",
     "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best resolve",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -295,3 +296,17 @@ def no_run(name: str, target: Target) -> NoSuchRun:
     )
     hint = f"To list all runs: launcher list{elsewhere}"
     return NoSuchRun(name, f'The run "{name}" was not found{looked}.{guess}', hint)
+
+
+def look_again[Found](find: Callable[[], Found], target: Target) -> Found:
+    """Return what `find` returns. If it raises NoSuchRun, repeat it for GAP_SECONDS if `target` includes a cluster."""
+    from launcher.backends.base import GAP_SECONDS
+
+    deadline = time.monotonic() + GAP_SECONDS
+    while True:
+        try:
+            return find()
+        except NoSuchRun:
+            if not target.includes_cluster or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.3)

@@ -7,7 +7,6 @@ two, no run is found.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from launcher.backends.base import (
     BEING_SWITCHED,
@@ -17,8 +16,6 @@ from launcher.backends.base import (
     State,
     found_or_deleted,
 )
-from launcher.backends.lookup import NoSuchRun
-from launcher.k8s.target import Target
 
 
 class Followed:
@@ -50,15 +47,3 @@ class Followed:
         if self._since is None:
             self._since = time.monotonic()
         return time.monotonic() - self._since
-
-
-def look_again[Found](find: Callable[[], Found], target: Target) -> Found:
-    """Return what `find` returns. If it raises NoSuchRun, repeat it for GAP_SECONDS if `target` includes a cluster."""
-    deadline = time.monotonic() + GAP_SECONDS
-    while True:
-        try:
-            return find()
-        except NoSuchRun:
-            if not target.includes_cluster or time.monotonic() >= deadline:
-                raise
-        time.sleep(0.3)

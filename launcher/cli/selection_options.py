@@ -11,7 +11,8 @@ from click.shell_completion import CompletionItem
 
 from launcher.backends.base import State
 from launcher.backends.selection import RunFilter
-from launcher.cli.options import Seconds, complete_run_names
+from launcher.cli.options import Seconds
+from launcher.cli.run_arguments import complete_run_names
 
 _Command = Callable[..., Any]
 

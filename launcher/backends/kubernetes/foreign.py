@@ -37,9 +37,9 @@ class QueueBackend(KubernetesBackend):
         listing, pods = run_parallel(
             [partial(all_seen, self.cluster, all_namespaces=self.all_namespaces), self._pods_with_nodes]
         )
-        statuses = _complete(
-            self.cluster, self._statuses(listing), listing, pods, warn, all_namespaces=self.all_namespaces
-        )
+        statuses = self._statuses(listing)
+        if listing.workloads:  # without Kueue, or in a namespace that does not use it, there is no quota
+            statuses = self._complete(statuses, listing, self._uncounted(pods, listing.workloads, warn), warn)
         self._warn_without_namespace(statuses, warn)
         return newest_first(statuses)
 
@@ -51,32 +51,67 @@ class QueueBackend(KubernetesBackend):
             return error
         return [*map(Pod, listed)]
 
+    def _uncounted(
+        self, pods: Sequence[Pod] | ClusterError, workloads: Sequence[Workload], warn: Callable[[str], None]
+    ) -> Sequence[Uncounted]:
+        if isinstance(pods, ClusterError):
+            warn(f"{pods.message} Chips that no quota counts are not shown.")
+            return []
+        clusters: Sequence[ApiObject] = []
+        if needs_ray_clusters(pods, workloads):
+            try:
+                clusters = [*map(ApiObject, self.cluster.list(RAY_CLUSTER, all_namespaces=self.all_namespaces))]
+            except ClusterError as error:
+                warn(f"{error.message} The runs of their pods are not known.")
+        return uncounted(pods, workloads, datetime.now(UTC), ray_clusters=clusters)
 
-def _complete(
-    cluster: Cluster,
-    statuses: Sequence[RunStatus],
-    listing: Listing,
-    pods: Sequence[Pod] | ClusterError,
-    warn: Callable[[str], None],
-    *,
-    all_namespaces: bool = False,
-) -> list[RunStatus]:
-    """Return the statuses of `listing.runs`, in that order, with their uncounted chips, and those of foreign objects.
+    def _complete(
+        self,
+        statuses: Sequence[RunStatus],
+        listing: Listing,
+        uncounted: Sequence[Uncounted],
+        warn: Callable[[str], None],
+    ) -> Sequence[RunStatus]:
+        """Return the statuses of `listing.runs` with their uncounted chips, and those of foreign objects.
 
-    Calls `warn` with a sentence for each object with uncounted chips, and for what cannot be read.
-    """
-    if not listing.workloads:  # without Kueue, or in a namespace that does not use it, there is no quota
-        return list(statuses)
-    found = _uncounted(cluster, listing, pods, warn, all_namespaces=all_namespaces)
-    now = datetime.now(UTC)
-    by_owner = {each.owner: each for each in found}
-    runs = [Owner(seen.run.namespace, seen.run.kind, seen.run.name, seen.run.uid) for seen in listing.runs]
-    shown = [_with_uncounted(status, by_owner.get(owner), now) for status, owner in zip(statuses, runs, strict=True)]
-    foreign = _foreign(cluster, listing, set(runs), by_owner, warn, all_namespaces=all_namespaces)
-    shown += [_with_uncounted(_status(cluster, owner, some), by_owner.get(owner), now) for owner, some in foreign]
-    for each in found:
-        warn(f"{each.sentence(now)} {each.advice}")
-    return shown
+        Calls `warn` with a sentence for each object with uncounted chips, and for what cannot be read.
+        """
+        now = datetime.now(UTC)
+        by_owner = {each.owner: each for each in uncounted}
+        runs = [Owner(seen.run.namespace, seen.run.kind, seen.run.name, seen.run.uid) for seen in listing.runs]
+        shown = [
+            _with_uncounted(status, by_owner.get(owner), now) for status, owner in zip(statuses, runs, strict=True)
+        ]
+        for owner, workloads in self._foreign(listing, set(runs), by_owner, warn):
+            shown.append(_with_uncounted(_status(self.cluster, owner, workloads), by_owner.get(owner), now))
+        for each in uncounted:
+            warn(f"{each.sentence(now)} {each.advice}")
+        return shown
+
+    def _foreign(
+        self, listing: Listing, runs: set[Owner], by_owner: Mapping[Owner, Uncounted], warn: Callable[[str], None]
+    ) -> Sequence[tuple[Owner, Sequence[Workload]]]:
+        """Return the foreign objects that wait, have quota, or use uncounted chips, with their Workloads."""
+        found: list[tuple[Owner, Sequence[Workload]]] = [
+            (owner, some)
+            for owner, some in _by_owner(listing.workloads or ())
+            if owner not in runs
+            and owner.kind not in _LISTED_APART
+            and (owner in by_owner or not all(workload.is_true("Finished") for workload in some))
+        ]
+        listed = {*runs, *(owner for owner, _ in found)}
+        found += [(owner, []) for owner in by_owner if owner not in listed and owner.kind not in _LISTED_APART]
+        not_runs = {run.uid for run in listing.not_runs}
+        for kind in {owner.kind for owner, _ in found} & _READERS.keys():
+            try:
+                uids = not_runs | {
+                    objects.uid(obj) for obj in _READERS[kind](self.cluster, all_namespaces=self.all_namespaces)
+                }
+            except ClusterError as error:
+                warn(f"{error.message} Those that Slipway did not create are not shown.")
+                uids = set()
+            found = [(owner, some) for owner, some in found if owner.kind != kind or owner.uid in uids]
+        return found
 
 
 def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
@@ -100,58 +135,6 @@ def _with_uncounted(status: RunStatus, each: Uncounted | None, now: datetime) ->
         return status
     clause = each.clause(now)
     return replace(status, uncounted_chips=each.chips, uncounted_reason=f"{clause[:1].upper()}{clause[1:]}.")
-
-
-def _uncounted(
-    cluster: Cluster,
-    listing: Listing,
-    pods: Sequence[Pod] | ClusterError,
-    warn: Callable[[str], None],
-    *,
-    all_namespaces: bool,
-) -> list[Uncounted]:
-    if isinstance(pods, ClusterError):
-        warn(f"{pods.message} Chips that no quota counts are not shown.")
-        return []
-    if not pods or listing.workloads is None:
-        return []
-    clusters: list[ApiObject] = []
-    if needs_ray_clusters(pods, listing.workloads):
-        try:
-            clusters = [*map(ApiObject, cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces))]
-        except ClusterError as error:
-            warn(f"{error.message} The runs of their pods are not known.")
-    return uncounted(pods, listing.workloads, datetime.now(UTC), ray_clusters=clusters)
-
-
-def _foreign(
-    cluster: Cluster,
-    listing: Listing,
-    runs: set[Owner],
-    by_owner: dict[Owner, Uncounted],
-    warn: Callable[[str], None],
-    *,
-    all_namespaces: bool,
-) -> list[tuple[Owner, list[Workload]]]:
-    """Return the foreign objects that wait, have quota, or use uncounted chips, with their Workloads."""
-    found = [
-        (owner, some)
-        for owner, some in _by_owner(listing.workloads or ())
-        if owner not in runs
-        and owner.kind not in _LISTED_APART
-        and (owner in by_owner or not all(workload.is_true("Finished") for workload in some))
-    ]
-    listed = {*runs, *(owner for owner, _ in found)}
-    found += [(owner, []) for owner in by_owner if owner not in listed and owner.kind not in _LISTED_APART]
-    not_runs = {run.uid for run in listing.not_runs}
-    for kind in {owner.kind for owner, _ in found} & _READERS.keys():
-        try:
-            uids = not_runs | {objects.uid(obj) for obj in _READERS[kind](cluster, all_namespaces=all_namespaces)}
-        except ClusterError as error:
-            warn(f"{error.message} Those that Slipway did not create are not shown.")
-            uids = set()
-        found = [(owner, some) for owner, some in found if owner.kind != kind or owner.uid in uids]
-    return found
 
 
 def _foreign_services(cluster: Cluster, *, all_namespaces: bool) -> list[Manifest]:

@@ -7,9 +7,10 @@ import click
 from launcher import api, plugins
 from launcher.backends import selection
 from launcher.backends.base import Backend, RunStatus
-from launcher.backends.switches import look_again
+from launcher.backends.lookup import look_again
 from launcher.cli import output
-from launcher.cli.options import format_option, run_names_argument, run_target_options
+from launcher.cli.options import format_option, run_target_options
+from launcher.cli.run_arguments import run_names_argument
 from launcher.k8s.target import Target
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import Seconds, WholeNumber, format_option, run_argument, run_target_options
+from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options
+from launcher.cli.run_arguments import run_argument
 from launcher.errors import LauncherError
 from launcher.k8s.target import Target
 from launcher.trainer_output import is_for_programs

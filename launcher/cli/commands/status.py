@@ -8,7 +8,8 @@ from launcher import api, plugins
 from launcher.backends.base import RunStatus, State
 from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.cli import colour, follow, output, status_text
-from launcher.cli.options import format_option, run_argument, run_target_options
+from launcher.cli.options import format_option, run_target_options
+from launcher.cli.run_arguments import run_argument
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.errors import UnreadableObject
 from launcher.k8s.target import Target

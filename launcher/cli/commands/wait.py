@@ -5,7 +5,8 @@ import click
 from launcher import api, plugins
 from launcher.backends.base import RunStatus
 from launcher.cli import colour, follow, output
-from launcher.cli.options import Seconds, format_option, run_argument, run_target_options
+from launcher.cli.options import Seconds, format_option, run_target_options
+from launcher.cli.run_arguments import run_argument
 from launcher.k8s.target import Target
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
 from launcher.api.plans import CHART, refuse_misfits
-from launcher.api.runs import WaitTimeout, preview
+from launcher.api.runs import WaitTimeout
+from launcher.api.submission import preview
 from launcher.backends.lookup import resolve
 from launcher.config.kinds import RunKind
 from launcher.k8s.errors import Unreachable

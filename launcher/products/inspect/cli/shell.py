@@ -5,7 +5,8 @@ import sys
 import click
 
 from launcher import api
-from launcher.cli.options import WholeNumber, run_argument, run_target_options
+from launcher.cli.options import WholeNumber, run_target_options
+from launcher.cli.run_arguments import run_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.inspect import terminal

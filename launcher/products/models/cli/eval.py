@@ -7,7 +7,8 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import WholeNumber, format_option, run_names_argument, run_target_options, step_option
+from launcher.cli.options import WholeNumber, format_option, run_target_options, step_option
+from launcher.cli.run_arguments import run_names_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.models.api import inference

@@ -8,7 +8,8 @@ import click
 from click.core import ParameterSource
 
 from launcher.cli import output, release_verbs
-from launcher.cli.options import Seconds, WholeNumber, format_option, run_argument, run_target_options, step_option
+from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options, step_option
+from launcher.cli.run_arguments import run_argument
 from launcher.cli.values_command import ValuesCommand
 from launcher.cli.values_options import cluster_values_options
 from launcher.errors import UsageError

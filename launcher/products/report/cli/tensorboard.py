@@ -5,7 +5,8 @@ import threading
 import click
 
 from launcher.cli import output
-from launcher.cli.options import WholeNumber, format_option, run_names_argument, run_target_options
+from launcher.cli.options import WholeNumber, format_option, run_target_options
+from launcher.cli.run_arguments import run_names_argument
 from launcher.k8s.target import Target
 from launcher.products.report import api as report_api
 
