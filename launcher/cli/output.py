@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from launcher import distribution
@@ -163,6 +164,8 @@ def plain(data: Any) -> Any:
     """Convert `data`, or a dataclass, to JSON types: a number that is not finite becomes null, as in metrics.jsonl."""
     if is_dataclass(data):
         data = {field.name: getattr(data, field.name) for field in fields(data)}
+    if isinstance(data, Decimal):
+        return int(data) if data == data.to_integral_value() else float(data)
     if isinstance(data, dict):
         return {str(key): plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

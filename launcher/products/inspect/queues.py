@@ -33,14 +33,6 @@ class QuotaUse:
     lent: Decimal
     free: Decimal
 
-    def as_json(self) -> dict[str, Any]:
-        amounts = ("nominal", "used", "borrowed", "lent", "free")
-        return {
-            "flavor": self.flavor,
-            "resource": self.resource,
-            **{name: _number(getattr(self, name)) for name in amounts},
-        }
-
 
 @dataclass(frozen=True)
 class TeamUse:
@@ -54,18 +46,8 @@ class TeamUse:
     pending: int
 
     def as_json(self) -> dict[str, Any]:
-        used = [
-            {"flavor": flavor, "resource": resource, "used": _number(amount)}
-            for (flavor, resource), amount in self.used.items()
-        ]
-        return {
-            "namespace": self.namespace,
-            "local_queue": self.local_queue,
-            "cluster_queue": self.cluster_queue,
-            "used": used,
-            "admitted": self.admitted,
-            "pending": self.pending,
-        }
+        used = [{"flavor": flavor, "resource": name, "used": amount} for (flavor, name), amount in self.used.items()]
+        return vars(self) | {"used": used}
 
 
 @dataclass(frozen=True)
@@ -79,16 +61,6 @@ class QueueUse:
     admitted: int
     pending: int
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "cohort": self.cohort,
-            "inactive": self.inactive,
-            "quotas": [each.as_json() for each in self.quotas],
-            "admitted": self.admitted,
-            "pending": self.pending,
-        }
-
 
 @dataclass(frozen=True)
 class QueuesUse:
@@ -98,11 +70,7 @@ class QueuesUse:
     local_queues: Sequence[TeamUse]
 
     def as_json(self) -> dict[str, Any]:
-        queues = self.cluster_queues
-        return {
-            "cluster_queues": None if queues is None else [each.as_json() for each in queues],
-            "local_queues": [each.as_json() for each in self.local_queues],
-        }
+        return {"cluster_queues": self.cluster_queues, "local_queues": [queue.as_json() for queue in self.local_queues]}
 
 
 def read(cluster: Cluster, *, everywhere: bool) -> QueuesUse:
@@ -167,7 +135,3 @@ def _inactive(queue: Queue) -> str:
         return f"stopped ({queue.stop_policy})"
     active = queue.condition("Active")
     return "" if not active or active.is_true else active.message or active.reason or "not active"
-
-
-def _number(amount: Decimal) -> int | float:
-    return int(amount) if amount == amount.to_integral_value() else float(amount)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launcher.cli.output import plain
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort
 from launcher.products.inspect import queues
@@ -114,13 +115,13 @@ def test_only_the_chips_of_a_flavor_with_chips_are_shown() -> None:
         ("v6e", TPU),
         ("host", CPU),
     ]
-    assert len(queue.as_json()["quotas"]) == 3
+    assert len(plain(queue)["quotas"]) == 3
 
 
 def test_fractions_and_memory_are_numbers_in_json() -> None:
     quota = {("host", CPU): "1500m", ("host", "memory"): "2Gi"}
     [queue] = queues.use([ClusterQueue(cluster_queue("a", {("host", CPU): 2}, quota))])
-    assert [(each["nominal"], each["borrowed"]) for each in queue.as_json()["quotas"]] == [(1.5, 0.5), (2 << 30, 0)]
+    assert [(each["nominal"], each["borrowed"]) for each in plain(queue)["quotas"]] == [(1.5, 0.5), (2 << 30, 0)]
     assert queue.quotas[0].nominal == Decimal("1.5")
 
 
@@ -146,7 +147,7 @@ def test_the_queues_of_the_namespace_and_of_all() -> None:
     cluster.hidden.add(("clusterqueues", ""))
     hidden = queues.read(cluster, everywhere=True)
     assert (hidden.cluster_queues, hidden.local_queues) == (None, everything.local_queues)
-    assert hidden.as_json()["cluster_queues"] is None
+    assert plain(hidden.as_json())["cluster_queues"] is None
     cluster.hidden.add(("localqueues", ""))
     with pytest.raises(Forbidden):
         queues.read(cluster, everywhere=True)

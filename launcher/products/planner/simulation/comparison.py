@@ -116,7 +116,7 @@ def rows(before: Figures, after: Figures | None = None) -> list[Row]:
 _Column = tuple[str, Unit, Callable[[Any], float | None]]
 _TEAM: Sequence[tuple[str, Unit, Callable[[TeamFigures], float | None]]] = (
     ("median wait", Unit.SECONDS, lambda team: team.median_wait),
-    ("95th wait", Unit.SECONDS, lambda team: team.long_wait),
+    ("95th wait", Unit.SECONDS, lambda team: team.wait_95),
     ("runs", Unit.COUNT, lambda team: team.runs),
     ("runs that do not end", Unit.COUNT, lambda team: team.never),
     ("preemptions", Unit.COUNT, lambda team: team.preemptions),

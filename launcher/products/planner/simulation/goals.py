@@ -60,7 +60,7 @@ class Goal:
     def value(self, found: Figures) -> float | None:
         """Return the figure."""
         if self.kind == "wait":
-            return found.teams[self.about].long_wait
+            return found.teams[self.about].wait_95
         if self.kind == "lost":
             return found.lost_chip_hours
         if self.about:

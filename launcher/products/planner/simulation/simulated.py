@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from launcher.products.planner.scheduler.model import Attempt, Job, KueueSettings, Outage, Outcome, Scenario
@@ -44,21 +44,7 @@ class RunResult:
         return None if self.starts is None else max(0.0, self.starts - self.arrives)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "team": self.team,
-            "queue": self.queue,
-            "chips": self.chips,
-            "arrives": self.arrives,
-            "starts": self.starts,
-            "wait": self.wait,
-            "ends": self.ends,
-            "flavors": list(self.flavors),
-            "preemptions": self.preemptions,
-            "lost_chip_hours": self.lost_chip_hours,
-            "never": self.never,
-            "blocked_by": self.blocked_by,
-        }
+        return {**asdict(self), "wait": self.wait}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +57,7 @@ class TeamFigures:
     runs: int
     never: int
     median_wait: float | None
-    long_wait: float | None
+    wait_95: float | None
     longest_wait: float | None
     preemptions: int
     lost_chip_hours: float
@@ -108,41 +94,6 @@ class Figures:
     unpriced: Sequence[str]
     ends: float
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "teams": {
-                name: {
-                    "runs": team.runs,
-                    "never": team.never,
-                    "median_wait": team.median_wait,
-                    "wait_95": team.long_wait,
-                    "longest_wait": team.longest_wait,
-                    "preemptions": team.preemptions,
-                    "lost_chip_hours": team.lost_chip_hours,
-                    "chip_hours": team.chip_hours,
-                }
-                for name, team in self.teams.items()
-            },
-            "flavors": {
-                name: {
-                    "chips": flavor.chips,
-                    "chip_hours": flavor.chip_hours,
-                    "utilisation": flavor.utilisation,
-                    "usd": flavor.usd,
-                }
-                for name, flavor in self.flavors.items()
-            },
-            "runs": self.runs,
-            "never": self.never,
-            "preemptions": self.preemptions,
-            "lost_chip_hours": self.lost_chip_hours,
-            "chip_hours": self.chip_hours,
-            "usd": self.usd,
-            "quota_usd": self.quota_usd,
-            "unpriced": list(self.unpriced),
-            "ends": self.ends,
-        }
-
 
 @dataclass(frozen=True)
 class Simulated:
@@ -162,7 +113,7 @@ class Simulated:
 
     def as_json(self, until: float | None = None) -> dict[str, Any]:
         """Return the runs, and the figures until a time (default: the last event)."""
-        return {"runs": [run.as_json() for run in self.runs], **{"figures": figures(self, until).as_json()}}
+        return {"runs": [run.as_json() for run in self.runs], "figures": asdict(figures(self, until))}
 
 
 def run_simulation(
@@ -326,7 +277,7 @@ def _team(runs: Sequence[RunResult], held_by: Mapping[str, float]) -> TeamFigure
         runs=len(runs),
         never=sum(bool(run.never) for run in runs),
         median_wait=quantile(waits, LIKELY_WAIT),
-        long_wait=quantile(waits, LONG_WAIT),
+        wait_95=quantile(waits, LONG_WAIT),
         longest_wait=max(waits, default=None),
         preemptions=sum(run.preemptions for run in runs),
         lost_chip_hours=sum(run.lost_chip_hours for run in runs),
