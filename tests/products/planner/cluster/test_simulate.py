@@ -202,9 +202,9 @@ def test_the_runs_of_all_namespaces_need_the_right_to_list_them(world: World) ->
     assert "--all-namespaces cannot be used with" in both.err
 
 
-def test_a_feature_gate_that_is_not_simulated_is_named(world: World) -> None:
+def test_a_version_and_a_feature_gate_that_are_not_simulated_are_named(world: World) -> None:
     gates = "featureGates: {PrioritizePreemptorWorkloads: true, FlavorFungibility: true, LendingLimit: true}\n"
-    made = [doctor_objects.kueue(), doctor_objects.config_map(doctor_objects.KUEUE_CONFIG + gates)]
+    made = [doctor_objects.kueue("v0.20.0"), doctor_objects.config_map(doctor_objects.KUEUE_CONFIG + gates)]
     world.plane.add_namespace("kueue-system")
     for obj in made:
         world.plane.api.ensure(obj)
@@ -213,6 +213,7 @@ def test_a_feature_gate_that_is_not_simulated_is_named(world: World) -> None:
     finally:
         for obj in made:
             world.plane.api.delete(path_of(obj))
+    assert "Kueue 0.20.0 is simulated as 0.19." in notes  # as on the page upgrade-controllers.md
     assert "Kueue's feature gate PrioritizePreemptorWorkloads is on; it is simulated as off." in notes
     assert "FlavorFungibility" not in notes and "own configuration" not in notes
 
