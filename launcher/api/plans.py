@@ -66,6 +66,7 @@ def check(
     the tokenizer and this machine; with `live`, for a run in a cluster, the problems that only the cluster can detect.
     """
     from launcher.config.checks.problems import error_in_file, has_errors
+    from launcher.config.checks.rules import other_charts
     from launcher.config.plan import check_launch, plan_launch
     from launcher.config.values.files import chart_defaults
     from launcher.config.values.reader import InvalidFile
@@ -74,7 +75,7 @@ def check(
         user = load(files, sets)
     except InvalidFile as error:
         return [error_in_file(error)]
-    found = check_launch(user, chart_defaults(CHART), name=name)
+    found = [*check_launch(user, chart_defaults(CHART), name=name), *other_charts(CHART, user)]
     if has_errors(found):
         return found
     wanted = plan_launch(user, chart_defaults(CHART), name=name)

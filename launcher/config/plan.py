@@ -46,7 +46,7 @@ class LaunchPlan:
     """The run to launch; the same for every verb and every kind of run.
 
     `config` is the run config, plain JSON data that the trainer reads: the effective values with their keys
-    unchanged (run, team, queue, slice, storage, data, worker, from, train), without `common`, `global` and `serve`;
+    unchanged (run, team, queue, slice, storage, data, worker, from, train), without `common` and keys of other charts;
     with `from`, train.load_parameters_path, which follows from it; and `accelerator`, the table's data about the slice:
 
         name, kind ("tpu", "gpu", "cpu"), label, rayAcceleratorType, hbmGiB (GiB per chip), peakTflops (dense bf16
@@ -153,7 +153,7 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
     """Return the run config for valid effective values; see LaunchPlan for its structure."""
     slice_ = accelerators.resolve(tree["slice"], table)
     row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
-    config = {key: value for key, value in tree.items() if key not in ("common", "global", "serve")}
+    config = checks.own_values("run", tree)
     config["train"] = with_weights(tree, tree["storage"]["mountPath"])
     config["accelerator"] = {
         "name": slice_.accelerator,
@@ -172,10 +172,10 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 
     `accelerator` is left out: it follows from `slice`. So is how long the run's object is kept, which changes nothing
     in the training. A key that the old config lacks, because its run is of an older version, has the chart's default
-    there.
+    there. A key of other charts, which the configs of older versions have, is left out.
     """
     default = dict(_flat(chart_defaults("run").tree))
-    before, after = dict(_flat(old)), dict(_flat(new))
+    before, after = dict(_flat(checks.own_values("run", old))), dict(_flat(new))
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
         if path[0] == "accelerator" or path == ("run", "keepFinishedDays"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, error_in_file
+from launcher.config.checks.rules import other_charts
 from launcher.config.plan import CheckFailed
 from launcher.config.values.reader import InvalidFile
 from launcher.config.values.tree import Values
@@ -17,7 +18,7 @@ from launcher.releases.install import default_name
 def check(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> list[Problem]:
     """Return the violations of the chart's schema or, if there are none, those of its rules, which Helm evaluates.
 
-    Without a violation, returns a warning for each flavor that no quota has.
+    Without a violation, returns a warning for each flavor that no quota has, and for the keys of other charts.
     """
     try:
         user, effective = release_values.load(chart, files, sets)
@@ -26,7 +27,7 @@ def check(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str
         return [error_in_file(error)]
     except CheckFailed as error:
         return error.problems
-    return list(_unused(user, effective)) if chart == "queues" else []
+    return [*(_unused(user, effective) if chart == "queues" else ()), *other_charts(chart, user)]
 
 
 def _unused(user: Values, effective: Values) -> Iterator[Problem]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from launcher.config.checks import rules as checks
 from launcher.config.checks import serving_rules
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
-from launcher.config.checks.schema import violations
+from launcher.config.checks.schema import Violation, violations
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
 from launcher.config.values import files as values
@@ -79,16 +80,17 @@ def of_chart(sentence: str, user: Values) -> Problem:
 
 def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
     schema = checks.schema(chart)
-    own = violations(schema, case.tree)
+    own = checks.chart_violations(chart, case.tree)
     tables = case.tree.get("common")
     common = violations(checks.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
-    for violation in [*own, *common]:
-        path, says = violation.path, violation.says
-        if violation.rule == "unknown-key":
-            says = _belongs(schema, path)
-            yield case.problem(violation.rule, path, f"unknown key {dotted(path)}{says}")
-        else:
-            yield case.problem(violation.rule, path, f"{dotted(path)} {says}")
+    yield from (problem_of(violation, schema, case) for violation in [*own, *common])
+
+
+def problem_of(violation: Violation, schema: Mapping[str, Any], case: CheckContext) -> Problem:
+    """Return the violation of a schema as a problem, with a suggestion for an unknown key."""
+    key, unknown = dotted(violation.path), violation.rule == "unknown-key"
+    message = f"unknown key {key}{_belongs(schema, violation.path)}" if unknown else f"{key} {violation.says}"
+    return case.problem(violation.rule, violation.path, message)
 
 
 def _belongs(schema: object, path: Sequence[str]) -> str:

@@ -297,7 +297,7 @@ BAD = [
         "run.kind",
         "run: {kind: rayjob}",
         "value must be one of 'local', 'ray-cluster', 'ray-job', 'job-set'",
-        (CLUSTER,),
+        (RUN,),
     ),
     InvalidValues("run.maxRestarts", "run: {maxRestarts: -1}", "minimum: got -1, want 0"),
     InvalidValues("run.maxRestarts", "run: {maxRestarts: 1.5}", "got number, want integer"),

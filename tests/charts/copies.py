@@ -1,60 +1,179 @@
-"""`make charts`: copy what the charts share into each chart (docs/decisions/0012-copies-in-the-charts.md).
+"""`make charts`: write what the charts share into each chart (docs/decisions/0012-copies-in-the-charts.md).
 
 A chart must contain all its files: Flux, ZIP files and most registries drop symbolic links. The sources are edited, and
-this writes the copies. `make lint` and tests/charts/test_copies.py compare them.
+this writes the copies of the library chart, and the values of each chart from charts/_values.yaml and
+charts/_values.schema.json. `make lint` and tests/charts/test_copies.py compare them.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).parents[2]
 
 COPIES = {
     "queues/charts/slipway-common": "common",
     "ray-cluster/charts/slipway-common": "common",
-    "ray-cluster/values.schema.json": "run/values.schema.json",
-    "ray-cluster/values.yaml": "run/values.yaml",
     "run/charts/slipway-common": "common",
     "serve/charts/slipway-common": "common",
-    "serve/values.schema.json": "run/values.schema.json",
-    "serve/values.yaml": "run/values.yaml",
 }
-"""The source of each copied file or folder, as paths in the folder of the charts."""
+"""The source of each copied folder, as paths in the folder of the charts."""
+
+SUBJECTS = {"run": "the run", "ray-cluster": "the cluster", "serve": "the model"}
+"""The words for {it} in descriptions: what each chart with shared values installs."""
+
+_VALUES, _SCHEMA = "_values.yaml", "_values.schema.json"
+_KEY = re.compile(r"( *)([\w-]+):( .+)?")
+_KEYS = """\
+{{{{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}}}
+{{{{- define "{chart}.others" -}}}}
+{others}
+{{{{- end -}}}}
+
+{{{{- define "{chart}.emptyValues" -}}}}
+{empty}
+{{{{- end -}}}}
+"""
+Node = dict[str, Any]
 
 
 def outdated(charts: Path) -> list[str]:
     """Return the copies that differ from their source, and symbolic links, as paths in the folder `charts`."""
     found = {copy for copy, source in COPIES.items() if _content(charts / copy) != _content(charts / source)}
+    found |= {path for path, text in generated(charts).items() if _content(charts / path) != {"": text.encode()}}
     found |= {str(path.relative_to(charts)) for path in charts.rglob("*") if path.is_symlink()}
     return sorted(found)
 
 
 def faults(charts: Path) -> list[str]:
     """Return a sentence for each copy that is outdated."""
+    sources = {path: _VALUES if path.endswith(_VALUES[1:]) else _SCHEMA for path in generated(charts)}
+    says = {path: f"is not a copy of {charts.name}/{source}" for path, source in COPIES.items()}
+    says |= {path: f"does not follow from {charts.name}/{source}" for path, source in sources.items()}
     return [
-        f"{charts.name}/{path} is not a copy of {charts.name}/{COPIES[path]}; edit that one and run `make charts`."
-        if path in COPIES
+        f"{charts.name}/{path} {says[path]}; edit that one and run `make charts`."
+        if path in says
         else f"{charts.name}/{path} is a symbolic link, which many tools drop; replace it with its target."
         for path in outdated(charts)
     ]
 
 
 def write(charts: Path) -> None:
-    """Write every copy in the folder `charts`."""
+    """Write every copy and every generated file in the folder `charts`."""
     for copy, source in COPIES.items():
         target = charts / copy
-        if target.is_symlink() or target.is_file():
+        if target.is_symlink():
             target.unlink()
         elif target.exists():
             shutil.rmtree(target)
         target.parent.mkdir(exist_ok=True)
-        if (charts / source).is_dir():
-            shutil.copytree(charts / source, target)
-        else:
-            shutil.copyfile(charts / source, target)
+        shutil.copytree(charts / source, target)
+    for path, text in generated(charts).items():
+        (charts / path).unlink(missing_ok=True)
+        (charts / path).write_text(text, encoding="utf-8")
+
+
+def generated(charts: Path) -> dict[str, str]:
+    """Return the text of values.yaml, values.schema.json and templates/_keys.tpl of the charts with shared values."""
+    source = json.loads((charts / _SCHEMA).read_text(encoding="utf-8"))
+    values = (charts / _VALUES).read_text(encoding="utf-8")
+    files = {}
+    for chart in SUBJECTS:
+        schema = _part(source, chart)
+        files[f"{chart}/values.yaml"] = _with_descriptions(values, schema)
+        files[f"{chart}/values.schema.json"] = _text(schema, "") + "\n"
+        files[f"{chart}/templates/_keys.tpl"] = _KEYS.format(
+            chart=chart, others=_lines(json.dumps([*_others(schema)])), empty=_lines(json.dumps(_empty(schema)))
+        )
+    return files
+
+
+def _charts(node: Node) -> Sequence[str]:
+    """Return the charts that have a key: x-charts, or else those of the keys below it, or else all."""
+    below = dict.fromkeys(chart for child in node.get("properties", {}).values() for chart in _charts(child))
+    return node.get("x-charts") or [*below] or [*SUBJECTS]
+
+
+def _part(node: Any, chart: str) -> Any:
+    """Return a chart's part of the schema. A key of other charts has any value there, and x-charts names them."""
+    if isinstance(node, str):
+        return node.replace("{it}", SUBJECTS[chart])
+    if not isinstance(node, dict):
+        return node
+    if chart not in _charts(node):
+        others = " and ".join(f"charts/{other}" for other in _charts(node))
+        return {"x-charts": _charts(node), "description": f"Belongs to {others}, and is ignored here."}
+    made = {key: _part(value, chart) for key, value in node.items() if key != "x-charts"}
+    for key in ("title", "description"):
+        if isinstance(node.get(key), dict) and {*node[key]} <= {*SUBJECTS}:
+            made[key] = node[key][chart]
+    if "required" in node and "properties" in made:
+        made["required"] = [key for key in node["required"] if "x-charts" not in made["properties"][key]]
+    return made
+
+
+def _others(node: Node, above: str = "") -> Iterator[str]:
+    """Yield the dotted keys of other charts."""
+    for key, child in node.get("properties", {}).items():
+        if "x-charts" in child:
+            yield above + key
+        yield from _others(child, f"{above}{key}.")
+
+
+def _empty(node: Node) -> Node:
+    """Return the keys whose default is empty. Null is valid for them."""
+    found: Node = {}
+    for key, child in node.get("properties", {}).items():
+        if child.get("default") in ("", [], {}) and key not in node.get("required", ()):
+            found[key] = child["default"]
+        elif below := _empty(child):
+            found[key] = below
+    return found
+
+
+def _lines(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _with_descriptions(values: str, schema: Node) -> str:
+    """Return the lines of the keys that the schema has for itself, with its descriptions, and their comments."""
+    lines = [f"# {schema['title']}. Written by `make charts` from charts/_values.yaml."]
+    above: list[str] = []
+    path: list[str] = []
+    kept = False
+    for line in values.split("\n\n", 1)[1].splitlines():  # without the comment about the source
+        if match := _KEY.fullmatch(line):
+            indent, key, value = match.groups()
+            path = [*path[: len(indent) // 2], key]
+            node = schema
+            for part in path:
+                node = node.get("properties", {}).get(part, {})
+            if kept := bool(node) and "x-charts" not in node:
+                lines += [*above, *([f"{indent}# -- {node['description']}"] if value else []), line]
+            above = []
+        elif line.lstrip().startswith("#"):
+            above.append(line)
+        elif kept:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _text(node: Any, indent: str, *, keys: bool = False) -> str:
+    """Format as JSON, with a line for each key of the values."""
+    if not isinstance(node, dict) or not (keys or '"properties"' in json.dumps(node)):
+        return json.dumps(node, ensure_ascii=False)
+    inner = f"{indent}  "
+    items = [
+        f"{inner}{json.dumps(key)}: {_text(child, inner, keys=key == 'properties')}" for key, child in node.items()
+    ]
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
 
 
 def _content(path: Path) -> dict[str, bytes]:

@@ -22,10 +22,13 @@ def test_the_copies_are_up_to_date() -> None:
     [
         (
             lambda charts: (charts / "run/values.yaml").write_text("a: 1\n"),
+            ["charts/run/values.yaml does not follow from charts/_values.yaml; edit that one and run `make charts`."],
+        ),
+        (
+            lambda charts: (charts / "serve/templates/_keys.tpl").unlink(),
             [
-                f"charts/{chart}/values.yaml is not a copy of charts/run/values.yaml; edit that one and run "
-                "`make charts`."
-                for chart in ("ray-cluster", "serve")
+                "charts/serve/templates/_keys.tpl does not follow from charts/_values.schema.json; edit that one and "
+                "run `make charts`."
             ],
         ),
         (

@@ -26,8 +26,19 @@ Path_ = tuple[str, ...]
 
 
 def load_schema(chart: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CHARTS / chart / "values.schema.json").read_text())
+    """Return a chart's schema, without the keys that belong to other charts and only have x-charts here."""
+    found: dict[str, Any] = without_others(json.loads((CHARTS / chart / "values.schema.json").read_text()))
     return found
+
+
+def without_others(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: without_others(child)
+        for key, child in node.items()
+        if not (isinstance(child, dict) and "x-charts" in child)
+    }
 
 
 def default_values(chart: str) -> Values:
@@ -170,7 +181,9 @@ def test_files_are_short_enough_to_read(chart: str) -> None:
         # The table of rules is data, and one file so that each rule is in one place.
         assert file.name == "_value_rules.tpl" or len(file.read_text().splitlines()) <= 150, file
     if chart in PARENTS:
-        assert len((CHARTS / chart / "values.yaml").read_text().splitlines()) < 280
+        lines = (CHARTS / chart / "values.yaml").read_text().splitlines()
+        keys = [line for line in lines if not line.strip().startswith("#") or line.strip().startswith("# --")]
+        assert len(keys if chart == "queues" else lines) < 225
 
 
 @pytest.mark.parametrize("chart", PARENTS)

@@ -129,7 +129,7 @@ EMPTY = object()
 @pytest.mark.parametrize("chart", ["queues", "run", "ray-cluster", "serve"])
 def test_null_is_the_default_of_a_key_that_is_empty_by_default(helm: Path, tmp_path: Path, chart: str) -> None:
     file, library = {"queues": ("queues/templates/_rules.tpl", "queues.emptyValues")}.get(
-        chart, ("common/templates/_values.tpl", "common.emptyValuesOfRun")
+        chart, (f"{chart}/templates/_keys.tpl", f"{chart}.emptyValues")
     )
     defaults: Tree = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
     defaults.pop("train", None)

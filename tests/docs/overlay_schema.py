@@ -44,6 +44,7 @@ def overlay(chart: str) -> Schema:
     made["$comment"] = _NOTE.format(chart)
     made["properties"]["common"] = _optional({**schema("common"), "$schema": None})
     if chart == "run":
+        made["title"] = "Values of runs, of long-lived Ray clusters and of served models"
         made["properties"]["train"] |= {
             "additionalProperties": False,
             "properties": {key: _maxtext_key(key, row) for key, row in maxtext()["keys"].items() if key not in OWNED},
@@ -69,7 +70,9 @@ def modeline(preset: Path) -> str:
 
 def _optional(node: Mapping[str, Any]) -> Schema:
     """Return the schema without required keys, in which each value can also be null."""
-    left_out = {"required", "minLength", "minItems"} | ({"$schema"} if node.get("$schema") is None else set())
+    left_out = {"required", "minLength", "minItems", "x-charts"} | (
+        {"$schema"} if node.get("$schema") is None else set()
+    )
     made = {key: value for key, value in node.items() if key not in left_out}
     if "type" in made and "$schema" not in made:
         kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]

@@ -11,7 +11,7 @@ the manifests are then empty. All files of a chart have the same root context, i
   {{- end -}}
 {{- end -}}
 
-{{- /* queues.emptyValues: JSON of the values that are empty by default, and so if they are null (common.emptyValuesOfRun). */ -}}
+{{- /* queues.emptyValues: JSON of the values that are empty by default, and so if they are null. */ -}}
 {{- define "queues.emptyValues" -}}
 {"flavors": {}, "topologies": {}, "clusterQueues": {}, "cohorts": {}, "teams": {}, "limitRange": {}, "admissionChecks": {},
 "policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [], "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},

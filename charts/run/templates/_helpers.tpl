@@ -4,7 +4,7 @@
 
 {{- /* run.validate: fail with a line for each problem. Each manifest includes it before it reads the values. */ -}}
 {{- define "run.validate" -}}
-  {{- include "common.dropNullsOfRun" .Values -}}
+  {{- include "common.ownValues" (dict "values" .Values "others" (include "run.others" .) "empty" (include "run.emptyValues" .)) -}}
   {{- $kind := .Values.run.kind -}}
   {{- $wrong := list -}}
   {{- if eq $kind "local" -}}
@@ -34,7 +34,7 @@
 the path of the weights that follows from `from`, as in launcher/config/weights.py. */ -}}
 {{- define "run.config" -}}
   {{- $slice := (include "run.slice" . | fromJson).slice -}}
-  {{- $config := set (omit .Values "common" "global" "serve") "accelerator" $slice.resolved -}}
+  {{- $config := set (omit .Values "common" "global") "accelerator" $slice.resolved -}}
   {{- with .Values.from -}}
     {{- $items := printf "%s/items" (regexReplaceAll "(/items)?/*$" . "") -}}
     {{- if not (contains "/" .) -}}

@@ -1,5 +1,5 @@
 {{- define "serve.validate" -}}
-  {{- include "common.dropNullsOfRun" .Values -}}
+  {{- include "common.ownValues" (dict "values" .Values "others" (include "serve.others" .) "empty" (include "serve.emptyValues" .)) -}}
   {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}

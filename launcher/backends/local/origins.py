@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from launcher import paths
+from launcher.config.checks.schema import value_at
 from launcher.config.values.tree import dotted
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
-
-_ELSEWHERE = ("common", "global", "serve")
 
 
 def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
@@ -23,15 +22,8 @@ def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
     charts = str(paths.charts_dir().parent)
     found = {}
     for path, value, origin in plan.values.leaves():
-        if path[0] in _ELSEWHERE:
+        if (kept := value_at(config, path)) is None and value is not None:  # of the library chart, or of other charts
             continue
         text = str(origin).removeprefix(charts).lstrip("/") if origin.file.startswith(charts) else str(origin)
-        changed = _at(config, path) != value
-        found[dotted(path)] = f"{text}, made absolute for this machine" if changed else text
+        found[dotted(path)] = text if kept == value else f"{text}, made absolute for this machine"
     return found
-
-
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree

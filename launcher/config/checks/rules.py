@@ -7,11 +7,13 @@ absent key is reported: the unknown key may be the absent one, mistyped. So one 
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +24,7 @@ from launcher.config.checks.data_rules import DATA_RULES
 from launcher.config.checks.model_rules import MODEL_RULES
 from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
 from launcher.config.checks.resource_rules import RESOURCE_RULES
-from launcher.config.checks.schema import NO_VALUE, Violation, leaves, spell_value, violations
+from launcher.config.checks.schema import NO_VALUE, Violation, keys_of_others, leaves, spell_value, value_at, violations
 from launcher.config.checks.value_rules import value_rules
 from launcher.config.checks.weights_rules import WEIGHTS_RULES
 from launcher.config.kinds import RunKind
@@ -109,17 +111,60 @@ class InvalidPaths:
 
 @cache
 def schema(chart: str) -> dict[str, Any]:
-    """Return a chart's values.schema.json."""
+    """Return a chart's values.schema.json. A key of other charts has the schema of the first of them."""
+    return _complete(_schema_file(chart), ())
+
+
+@cache
+def _schema_file(chart: str) -> dict[str, Any]:
     text: dict[str, Any] = json.loads((charts_dir() / chart / "values.schema.json").read_bytes())
     return text
+
+
+def _complete(node: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    if charts := node.get("x-charts"):
+        return {**_node(_schema_file(charts[0]), path), "x-charts": charts}
+    below = {key: _complete(child, (*path, key)) for key, child in node.get("properties", {}).items()}
+    return node | ({"properties": below} if below else {})
 
 
 # The most problems for which a similar word is searched: it takes 20 ms for each.
 _SUGGESTIONS = 20
 
 
+def chart_violations(chart: str, tree: dict[str, Any]) -> Iterator[Violation]:
+    """Yield the violations of a chart's schema. A key of other charts has no defaults here, so it may be null."""
+    others = list(keys_of_others(schema(chart), tree))
+    for violation in violations(schema(chart), tree):
+        of_others = any(violation.path[: len(path)] == path for path in others)
+        if not (of_others and _node(schema(chart), violation.path) and value_at(tree, violation.path) is None):
+            yield violation
+
+
+def own_values(chart: str, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those of the library chart and without the keys of other charts."""
+    own = copy.deepcopy({key: value for key, value in tree.items() if key not in ("common", "global")})
+    for path in list(keys_of_others(schema(chart), own)):
+        del value_at(own, path[:-1])[path[-1]]
+    return own
+
+
+def other_charts(chart: str, user: Values) -> Iterator[Problem]:
+    """Yield a warning about the keys that only other charts have, for each set of these charts.
+
+    A plan does not have them, because one file can be for several charts.
+    """
+    by_charts: dict[str, list[tuple[str, ...]]] = {}
+    for path in keys_of_others(schema(chart), user.tree):
+        names = _node(schema(chart), path)["x-charts"]
+        by_charts.setdefault(join_or([f"charts/{name}" for name in names], "and"), []).append(path)
+    for names, paths in by_charts.items():
+        message = f"charts/{chart} ignores keys of {names}: {join_or([dotted(path) for path in paths], 'and')}."
+        yield CheckContext(user, user).problem("other-chart", paths[0], message, WARNING)
+
+
 def _schema_violations(case: CheckContext) -> Iterator[Violation]:
-    yield from violations(schema("run"), case.tree)
+    yield from chart_violations("run", case.tree)
     if "common" not in case.tree:
         yield Violation(("common",), "missing-key", NO_VALUE)
     elif case.user.origin(("common",)) is not None and isinstance(case.tree["common"], dict):
@@ -134,11 +179,13 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
             "unknown-key", path, f"unknown key {key}{_unseen(path[-1]) or (_belongs(path) if suggest else '.')}"
         )
     if violation.rule == "type":
-        value = _value_at(case.tree, path)
+        value = value_at(case.tree, path)
         if isinstance(value, str) and _schema_at(path).get("items", {}).get("type") == "string":
             words = [word.strip() for word in value.split(",")]
             if path == ("run", "command"):
-                words = shlex.split(value) if _balanced(value) else [value]
+                words = [value]
+                with suppress(ValueError):  # a quotation mark without its pair
+                    words = shlex.split(value)
             says = says.removesuffix(".") + f", such as [{', '.join(map(json.dumps, words))}]."
         if isinstance(value, str) and _schema_at(path).get("type") == "object":
             known = _schema_at(path).get("properties", {})
@@ -148,17 +195,10 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
             says = says.replace("put it in quotes.", f"put it in quotes that the shell keeps: --set '{key}=\"…\"'.")
     if violation.rule == "enum":
         members = [str(m) for m in _schema_at(path).get("enum", ())]
-        value = _value_at(case.tree, path)
+        value = value_at(case.tree, path)
         near = closest(value, members) if isinstance(value, str) and suggest else []
         says = says + (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
-
-
-def _balanced(text: str) -> bool:
-    try:
-        return bool(shlex.split(text))
-    except ValueError:
-        return False
 
 
 def _unseen(key: str) -> str:
@@ -181,16 +221,13 @@ def _for_other_training(key: str) -> str:
 
 
 def _schema_at(path: Sequence[str]) -> dict[str, Any]:
-    node = schema("run")
-    for key in path:
-        node = node.get("properties", {}).get(key, {})
-    return node
+    return _node(schema("run"), path)
 
 
-def _value_at(tree: Any, path: Sequence[str]) -> Any:
+def _node(schema: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
     for key in path:
-        tree = tree[key]
-    return tree
+        schema = schema.get("properties", {}).get(key, {})
+    return schema
 
 
 # Sections of the schema without keys that a run reads.

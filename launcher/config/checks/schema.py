@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 KEYWORDS = {
     *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
     *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
+    "x-charts",
 }
 """The supported keywords. Any other keyword raises ValueError, so that no rule is silently ignored."""
 
@@ -104,6 +105,20 @@ def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
     for key, child in schema.get("properties", {}).items():
         yield (*path, key)
         yield from leaves(child, (*path, key))
+
+
+def keys_of_others(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every key in `value` that belongs to other charts (x-charts)."""
+    for key, child in schema.get("properties", {}).items():
+        if isinstance(value, dict) and key in value:
+            yield from [(*path, key)] if "x-charts" in child else keys_of_others(child, value[key], (*path, key))
+
+
+def value_at(tree: Any, path: Sequence[str]) -> Any:
+    """Return the value of a key; None if there is none."""
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
 
 
 def spell_value(value: Any) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import violations
 from launcher.config.plan import CheckFailed
-from launcher.config.suggest import closest
 from launcher.config.values import files as values_files
-from launcher.config.values.tree import Node, Values, dotted, with_defaults
+from launcher.config.values.tree import Node, Values, with_defaults
 from launcher.errors import LauncherError
 from launcher.releases import values as release_values
 
@@ -55,9 +54,8 @@ def load(files: Sequence[str], sets: Sequence[str]) -> ClusterValues:
     own = Values(Node({KEY: user.root.value[KEY]}, user.root.origin))
     others = release_values.without_cluster(user)
     effective = with_defaults(own, defaults())
-    problems = [
-        _problem(violation, CheckContext(user, effective)) for violation in violations(schema(), effective.tree)
-    ]
+    case = CheckContext(user, effective)
+    problems = [release_values.problem_of(violation, schema(), case) for violation in violations(schema(), case.tree)]
     if problems:
         raise CheckFailed(problems)
     queues = release_values.effective_of("queues", others)
@@ -75,16 +73,3 @@ def schema() -> Mapping[str, Any]:
     """Return the JSON Schema of the effective values."""
     found: Mapping[str, Any] = json.loads((_HERE / "values.schema.json").read_text(encoding="utf-8"))
     return found
-
-
-def _problem(violation: Any, case: CheckContext) -> Problem:
-    key = dotted(violation.path)
-    if violation.rule != "unknown-key":
-        return case.problem(violation.rule, violation.path, f"{key} {violation.says}")
-    *above, last = violation.path
-    node: Any = schema()
-    for part in above:
-        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
-    near = closest(last, list(node.get("properties", {})))
-    guess = f"; did you mean {dotted([*above, near[0]])}?" if near else "."
-    return case.problem(violation.rule, violation.path, f"unknown key {key}{guess}")

@@ -13,6 +13,7 @@ import pytest
 
 from launcher.config.checks import serving_rules, value_rules
 from launcher.config.checks.problems import CheckContext
+from launcher.config.checks.rules import other_charts
 from launcher.config.checks.schema import KEYWORDS
 from launcher.config.plan import check_launch
 from launcher.config.values.files import chart_defaults, read_text
@@ -43,6 +44,8 @@ _MORE = (
     "worker: {env: {PRICE: $$5}}",
     "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",
+    "cluster: {maxSlices: 4}",
+    "serve: {model: exports/llama}\ncluster: {maxSlices: 4}",
     "train: {run_name: mine}",
     "train: {dataset_type: grain}",
     "train: {steps: 0}",
@@ -120,7 +123,7 @@ def _rules() -> dict[str, list[tuple[str, str]]]:
         over = merge(good, read_text(text.encode(), "values.yaml"))
         if kind == "job-set":
             over = merge(over, read_text(b"run: {kind: job-set}", "values.yaml"))
-        for problem in check_launch(over, defaults):
+        for problem in [*check_launch(over, defaults), *other_charts("run", over)]:
             rows = found.setdefault(problem.rule, [])
             said = problem.message if problem.key in problem.message else f"{problem.key}: {problem.message}"
             if _shape(said) not in {_shape(row[1]) for row in rows}:

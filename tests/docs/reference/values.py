@@ -15,8 +15,9 @@ Node = dict[str, Any]
 _RUN = """\
 The values of [charts/run](../../charts/run/README.md), [charts/ray-cluster](../../charts/ray-cluster/README.md) and
 [charts/serve](../../charts/serve/README.md):
-one file can serve all of them, and each chart ignores the keys that it does not use. A file contains only the values
-that differ from the defaults. `launcher values -f FILE --all --origins` shows all values of a run and their origins.
+one file can serve all of them. Each chart has only its own keys (`helm show values charts/serve`) and ignores those of
+the others, which `launcher check` reports as warnings. A file contains only the values that differ from the
+defaults. `launcher values -f FILE --all --origins` shows all values of a run and their origins.
 Unknown keys are errors. For how files are merged, see
 [Override preset values](../how-to/override-preset-values.md)."""
 

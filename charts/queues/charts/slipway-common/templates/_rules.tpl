@@ -26,7 +26,7 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
 {{- end }}
 {{- end }}
-{{- if and (not $longLived) (eq (first (splitList "@" $v.from)) .name) }}
+{{- if and $v.from (eq (first (splitList "@" $v.from)) .name) }}
 {{- $problems = append $problems (printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints." $v.from) }}
 {{- end }}
 {{- if $longLived }}

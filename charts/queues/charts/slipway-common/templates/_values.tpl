@@ -80,32 +80,22 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
 {{- end -}}
 
 {{- /*
-common.emptyValuesOfRun: JSON of the keys of charts/run, charts/ray-cluster and charts/serve with an empty default, except
-`train`. Helm removes the default of a key that is null, so they are set again: null means empty.
+common.ownValues: leave in the values of charts/run, charts/ray-cluster or charts/serve only what the chart has, and set its
+empty values: Helm removes the default of a key that is null, and null means empty. Of `values`; and of the generated
+_keys.tpl of the chart: `others`, the dotted keys of other charts, and `empty`. Renders nothing.
 */ -}}
-{{- define "common.emptyValuesOfRun" -}}
-{"run": {"name": "", "cluster": "", "command": []}, "team": {"name": "", "namespace": "", "serviceAccount": ""},
-"queue": {"name": "", "priority": "", "podPriority": ""},
-"slice": {"topology": "", "machineType": "", "reservation": "", "any": []},
-"image": {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []},
-"storage": {"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}},
-"head": {"env": {}, "secretEnv": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}},
-"worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {},
-"pods": {}},
-"pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {},
-"affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {},
-"dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {},
-"cluster": {"groups": {}, "labels": {}},
-"serve": {"model": "", "name": "", "engineArgs": {}, "apiKey": {"name": ""}, "upgrade": {"gatewayClass": ""}},
-"tracking": {"wandb": {"project": "", "entity": "", "secret": {"name": ""}}},
-"data": {"files": [], "corpus": "", "heldOut": {"files": []}, "tokenizer": {"path": ""}}, "from": ""}
-{{- end -}}
-
-{{- /* common.dropNullsOfRun: common.dropNulls, with the empty values, for the values of charts/run, charts/ray-cluster and charts/serve. Takes them. */ -}}
-{{- define "common.dropNullsOfRun" -}}
-  {{- $keys := list "storage.sidecarLimits" "head.nodeSelector" "head.tolerations" "worker.env" "worker.secretEnv" "worker.envFrom" "worker.nodeSelector" "worker.tolerations" "cluster.groups" "cluster.labels" -}}
-  {{- $keys = concat $keys (list "commonLabels" "commonAnnotations" "head.env" "head.secretEnv" "head.pods" "worker.pods") -}}
-  {{- $keys = concat $keys (list "pods.*" "head.pods.*" "worker.pods.*") -}}
-  {{- $_ := merge . (include "common.emptyValuesOfRun" . | fromJson) -}}
-  {{- include "common.dropNulls" (dict "values" . "keys" $keys) -}}
+{{- define "common.ownValues" -}}
+  {{- range $key := fromJsonArray .others -}}
+    {{- $section := $.values -}}
+    {{- range initial (splitList "." $key) }}{{ $section = get $section . }}{{ end -}}
+    {{- $_ := unset $section (splitList "." $key | last) -}}
+  {{- end -}}
+  {{- $_ := merge .values (fromJson .empty) -}}
+  {{- $maps := list "storage.sidecarLimits" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
+  {{- range $part := list "head" "worker" -}}
+    {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "tolerations" "pods" "pods.*" -}}
+      {{- $maps = append $maps (printf "%s.%s" $part .) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- include "common.dropNulls" (dict "values" .values "keys" (append $maps "pods.*")) -}}
 {{- end -}}

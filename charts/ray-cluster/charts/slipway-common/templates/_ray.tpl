@@ -79,7 +79,8 @@ workerGroupSpecs:
     template:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
       {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false "serves" $in.servePort) | fromYaml) }}
-      {{- $ports := ternary (include "common.pod.metricsPort" $values | fromJson) dict $in.trains }}
+      {{- $ports := dict }}
+      {{- if $in.trains }}{{ $ports = include "common.pod.metricsPort" $values | fromJson }}{{ end }}
       {{- with $in.servePort }}
       {{- /* The proxy answers if it has a route to a replica that is ready. Without it, the pod must get no requests. */}}
       {{- $_ := set $ports "serve" . }}

@@ -47,7 +47,9 @@ capabilities:
       {{- $env = append $env (dict "name" $name "value" $value) -}}
     {{- end -}}
     {{- $secrets := .values.worker.secretEnv -}}
-    {{- with .values.tracking.wandb.secret }}{{ if .name }}{{ $secrets = set (deepCopy $secrets) "WANDB_API_KEY" . }}{{ end }}{{ end -}}
+    {{- with .values.tracking }}{{ with .wandb.secret }}
+      {{- if .name }}{{ $secrets = set (deepCopy $secrets) "WANDB_API_KEY" . }}{{ end -}}
+    {{- end }}{{ end -}}
     {{- range $name, $secret := $secrets -}}
       {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $secret.name "key" $secret.key))) -}}
     {{- end -}}

@@ -1,0 +1,18 @@
+{{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}
+{{- define "run.others" -}}
+["security.k8sTokenAuth", "cluster", "serve"]
+{{- end -}}
+
+{{- define "run.emptyValues" -}}
+{"run": {"name": "", "cluster": "", "command": []}, "team": {"name": "", "namespace": "", "serviceAccount": ""},
+"queue": {"name": "", "priority": "", "podPriority": ""}, "slice": {"topology": "", "machineType": "", "reservation":
+"", "any": []}, "image": {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []}, "storage":
+{"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {},
+"nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {},
+"envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {},
+"extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "affinity": {},
+"topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
+"dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb": {"project": "",
+"entity": "", "secret": {"name": ""}}}, "data": {"files": [], "corpus": "", "heldOut": {"files": []}, "tokenizer":
+{"path": ""}}, "from": ""}
+{{- end -}}
