@@ -13,7 +13,7 @@ import pytest
 
 from launcher import api
 from launcher.backends.base import RunStatus, Submission
-from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes import reader
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.submitter import KubernetesSubmitter
@@ -272,7 +272,7 @@ def in_the_gap(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> InTheGap:
     """
 
     def run(function: Callable[[], Any], *, before: bool = False, after: Callable[[], Any] = lambda: None) -> Any:
-        create, find, results = Cluster.create, kube_view.find, []
+        create, find, results = Cluster.create, reader.find, []
         looked, missed = threading.Event(), threading.Event()
         caller = threading.Thread(target=lambda: results.append(function()))
 
@@ -289,7 +289,7 @@ def in_the_gap(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> InTheGap:
                 assert missed.wait(30)
             return create(cluster, *arguments, **named)
 
-        monkeypatch.setattr(kube_view, "find", observed)
+        monkeypatch.setattr(reader, "find", observed)
         monkeypatch.setattr(Cluster, "create", create_later)
         if before:
             caller.start()

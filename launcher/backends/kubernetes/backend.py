@@ -14,8 +14,7 @@ from typing import Any
 from launcher.backends import progress
 from launcher.backends.base import GAP_SECONDS, SWITCH_SECONDS, RunStatus, State
 from launcher.backends.kubernetes import logs as kube_logs
-from launcher.backends.kubernetes import pod_failures, states
-from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes import pod_failures, reader, states
 from launcher.backends.kubernetes.polling import Wait
 from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.reader import Listing
@@ -64,7 +63,7 @@ class KubernetesBackend:
         return self.cluster.cli_args
 
     def list(self, warn: Callable[[str], None], *, sweep: str = "") -> Sequence[RunStatus]:
-        listing = kube_view.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces)
+        listing = reader.all_seen(self.cluster, sweep=sweep, all_namespaces=self.all_namespaces)
         statuses = self._statuses(listing)
         if not sweep:
             self._warn_without_namespace(statuses, warn)
@@ -105,7 +104,7 @@ class KubernetesBackend:
         return [
             replace(
                 seen,
-                pods=kube_view.own_pods(seen.run, of.get((seen.run.namespace, seen.run.name), ())),
+                pods=reader.own_pods(seen.run, of.get((seen.run.namespace, seen.run.name), ())),
             )
             if seen.run.uid in starting
             else seen
@@ -113,7 +112,7 @@ class KubernetesBackend:
         ]
 
     def _with_stuck(self, seen: ObservedRun) -> RunStatus:
-        status = kube_view.status(self.cluster, seen)
+        status = reader.status(self.cluster, seen)
         starts = status.state in _STARTING and not seen.run.cancelled_at
         stuck = pod_failures.fatal_reason(seen.pods) if seen.pods and starts else ""
         return replace(status, reason=stuck, stuck=True) if stuck else status
@@ -125,7 +124,7 @@ class KubernetesBackend:
     def status_of(self, run: RunObject, workload: Workload) -> RunStatus:
         """Return `status` for a run of the namespace with its Workload; only its pods and its log are read."""
         pods = self.cluster.list(POD, labels=f"{label_keys.RUN}={run.name}")
-        return self._with_progress(ObservedRun(run, workload, kube_view.own_pods(run, map(Pod, pods)), True))
+        return self._with_progress(ObservedRun(run, workload, reader.own_pods(run, map(Pod, pods)), True))
 
     def summary(self, name: str) -> RunStatus | None:
         """Return `status` without what needs more requests: the end of the log, and the position in the queue."""
@@ -133,8 +132,8 @@ class KubernetesBackend:
         if run is None or not run.is_run:
             return None
         # The Workload shows whether a cancellation is final.
-        seen = kube_view.observe(self.cluster, run) if run.cancelled_at else ObservedRun(run)
-        return kube_view.status(self.cluster, seen)
+        seen = reader.observe(self.cluster, run) if run.cancelled_at else ObservedRun(run)
+        return reader.status(self.cluster, seen)
 
     def config_of(self, name: str) -> Mapping[str, Any]:
         run = self._find(name)
@@ -142,7 +141,7 @@ class KubernetesBackend:
 
     def hosts(self, name: str) -> Sequence[Pod]:
         run = self._find(name)
-        return [] if run is None else kube_logs.hosts(kube_view.observe(self.cluster, run))
+        return [] if run is None else kube_logs.hosts(reader.observe(self.cluster, run))
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
@@ -150,7 +149,7 @@ class KubernetesBackend:
     def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
         def look() -> ObservedRun | None:
             run = self._find(name)
-            return None if run is None else kube_view.observe(self.cluster, run)
+            return None if run is None else reader.observe(self.cluster, run)
 
         if look() is None:
             raise self._unknown(name)
@@ -162,7 +161,7 @@ class KubernetesBackend:
 
     def _find(self, name: str, *, foreign: bool = False) -> RunObject | None:
         """Return the run, or None. Raises LauncherError if the object with that name is not a run."""
-        run = kube_view.find(self.cluster, name)
+        run = reader.find(self.cluster, name)
         if run is not None and not foreign and not run.is_run:
             raise LauncherError(
                 f'The {run.kind} "{name}" already exists in the namespace {self.cluster.namespace}, but Slipway did '
@@ -181,11 +180,11 @@ class KubernetesBackend:
         return RunDeleted(f'The run "{name}" was not found in the {self.description}.')
 
     def _status_of(self, run: RunObject) -> RunStatus:
-        return self._with_progress(kube_view.observe(self.cluster, run))
+        return self._with_progress(reader.observe(self.cluster, run))
 
     def _with_progress(self, seen: ObservedRun) -> RunStatus:
         """Return the status with the steps, losses and restarts from the run's log."""
-        status = kube_view.status(self.cluster, seen)
+        status = reader.status(self.cluster, seen)
         if status.state in (State.QUEUED, State.PREEMPTED) and seen.workload is not None:
             place = positions(self.cluster, [seen.workload]).get(seen.workload.uid)
             return replace(status, position=place)
@@ -243,7 +242,7 @@ class KubernetesBackend:
         """Cancel the run. Raises RunDeleted if another client deletes or replaces it at the same time."""
         if run.deleting and run.being_switched:
             raise self._unknown(run.name)
-        if not run.being_switched and states.classify(kube_view.observe(self.cluster, run))[0].ended:
+        if not run.being_switched and states.classify(reader.observe(self.cluster, run))[0].ended:
             return self._status_of(run)
         if not run.cancelled_at or run.being_switched:
             # A submit that switches to another alternative continues only if it finds its own mark.
@@ -268,7 +267,7 @@ class KubernetesBackend:
     def delete(self, name: str) -> None:
         run = self._known(name)
         if not run.deleting:
-            seen = kube_view.observe(self.cluster, run)
+            seen = reader.observe(self.cluster, run)
             state, _ = states.classify(seen)
             if not state.ended and not seen.cancelled_and_idle:
                 raise LauncherError(
@@ -293,7 +292,7 @@ class KubernetesBackend:
         seconds = _FREED_SECONDS + (grace if isinstance(grace, int | float) else 0)
         wait = Wait(seconds, min(0.5, self.poll_seconds), self.report_progress)
         while True:
-            seen = kube_view.observe(self.cluster, self._known(name))
+            seen = reader.observe(self.cluster, self._known(name))
             if seen.run.uid != run.uid:
                 raise _replaced(name)
             if states.classify(seen)[0].ended:

@@ -16,8 +16,7 @@ from typing import Any
 
 from launcher.backends import resubmit
 from launcher.backends.base import BEING_SWITCHED, Preview, RunStatus, State, Submission
-from launcher.backends.kubernetes import reader as kube_view
-from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes import reader, states
 from launcher.backends.kubernetes.backend import KubernetesBackend, RunDeleted, now_text
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
@@ -71,7 +70,7 @@ class KubernetesSubmitter(KubernetesBackend):
 
         def used() -> set[str]:
             try:
-                return kube_view.used_names(self.cluster)
+                return reader.used_names(self.cluster)
             except ClusterError:  # without the right to list, each name is looked up
                 return {plan.name for plan in plans}
 
@@ -155,7 +154,7 @@ class KubernetesSubmitter(KubernetesBackend):
                     _explain_lost_record(error, plan.name, freed)
                 raise
             return Submission(
-                kube_view.status(self.cluster, ObservedRun(RunObject.parse(made))), text + warnings, created=True
+                reader.status(self.cluster, ObservedRun(RunObject.parse(made))), text + warnings, created=True
             )
         raise LauncherError(
             f'The run "{plan.name}" cannot be submitted: another user creates and deletes it at the same time.',
@@ -191,7 +190,7 @@ class KubernetesSubmitter(KubernetesBackend):
             _explain_lost_record(error, name, attempt - 1)
             raise
         self._switching.pop(name, None)
-        return None if made is None else kube_view.status(self.cluster, ObservedRun(made))
+        return None if made is None else reader.status(self.cluster, ObservedRun(made))
 
     def _remove_to_switch(self, run: RunObject, obj: dict[str, Any]) -> bool:
         """Stop and delete the run, of which `obj` is the next attempt.
@@ -229,7 +228,7 @@ class KubernetesSubmitter(KubernetesBackend):
         while now is not None and now.uid == run.uid:
             if now.cancelled_at:
                 return now.being_switched
-            state, _ = states.classify(kube_view.observe(self.cluster, now))
+            state, _ = states.classify(reader.observe(self.cluster, now))
             if now.deleting or state not in _WAITING:
                 return False
             annotations = {label_keys.CANCELLED: now_text(), label_keys.CANCELLED_FOR: BEING_SWITCHED}
@@ -287,7 +286,7 @@ class KubernetesSubmitter(KubernetesBackend):
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
-        seen = kube_view.observe(self.cluster, found)
+        seen = reader.observe(self.cluster, found)
         state = _outcome(seen)
         if found.cancelled_at and not state.ended:
             state = self.cancel(found.name).state if finish else State.CANCELLED
@@ -305,7 +304,7 @@ class KubernetesSubmitter(KubernetesBackend):
         self._try(obj, found)
         # Read the object again: if it was being cancelled, it has ended by now.
         now = self.cluster.get(found.api_kind, found.name)
-        seen = kube_view.observe(self.cluster, found if now is None else RunObject.parse(now))
+        seen = reader.observe(self.cluster, found if now is None else RunObject.parse(now))
         stopped = found.deleting and not states.classify(seen)[0].ended
         try:
             if not found.deleting:

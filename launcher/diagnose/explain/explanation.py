@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from launcher.backends.base import State
-from launcher.backends.kubernetes import reader as kube_view
+from launcher.backends.kubernetes import reader
 from launcher.backends.kubernetes.reader import run_parallel
 from launcher.diagnose.explain.finding import Evidence, Explanation
 from launcher.diagnose.explain.rule_order import explain
@@ -26,7 +26,7 @@ def explain_run(backend: Backend, status: RunStatus) -> Explanation:
     if backend.cluster is None or not status.has_object:
         return _by_status(status, backend.cli_args)
 
-    run = kube_view.find(backend.cluster, status.name)
+    run = reader.find(backend.cluster, status.name)
     if run is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
     situation = Situation(run, backend.cluster, cli_args=backend.cli_args)

@@ -17,8 +17,7 @@ from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.formatting import one_line, sentence
 from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s import client as door
-from launcher.k8s import label_keys
+from launcher.k8s import client, label_keys
 from launcher.k8s.client import RAY_CLUSTER, Cluster
 from launcher.k8s.kueue.uncounted import owner_of
 from launcher.k8s.kueue.workloads import Workload
@@ -48,7 +47,7 @@ class ForeignSituation(Situation):
     @cached_property
     def workload(self) -> Workload | None:
         """Its Workload with the templates of its pods."""
-        found = self._get(door.WORKLOAD, self.seen_workload.name)
+        found = self._get(client.WORKLOAD, self.seen_workload.name)
         return self.seen_workload if found is None else Workload(found)
 
     @cached_property
@@ -62,7 +61,7 @@ class ForeignSituation(Situation):
 
     @cached_property
     def pods(self) -> list[Pod]:
-        listed = map(Pod, self._list(door.POD))
+        listed = map(Pod, self._list(client.POD))
         name = self.seen_workload.name
         return [pod for pod in listed if pod.annotation(label_keys.KUEUE_WORKLOAD) == name or pod.uid == self.run.uid]
 

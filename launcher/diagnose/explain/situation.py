@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from launcher.backends.base import State
-from launcher.backends.kubernetes import reader as kube_view
-from launcher.backends.kubernetes import states
+from launcher.backends.kubernetes import reader, states
 from launcher.diagnose.explain.queue_situation import QueueSituation
 from launcher.k8s import client, label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
@@ -142,7 +141,7 @@ class Situation(QueueSituation):
     def pods(self) -> list[Pod]:
         """The pods of this attempt, as `status` selects them."""
         listed = self._list(client.POD, labels=f"{label_keys.RUN}={self.name}")
-        return list(kube_view.own_pods(self.run, map(Pod, listed)))
+        return list(reader.own_pods(self.run, map(Pod, listed)))
 
     @cached_property
     def jobs(self) -> list[Job]:

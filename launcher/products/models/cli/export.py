@@ -3,11 +3,12 @@ from __future__ import annotations
 import click
 
 from launcher import api
-from launcher.cli import job_verbs, output
+from launcher.cli import output
 from launcher.cli.options import format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.models import jobs
 from launcher.products.models.api import weights
 from launcher.products.models.weights.export import DTYPES
 from launcher.storage import is_path, is_url
@@ -31,7 +32,7 @@ from launcher.storage import is_path, is_url
     metavar="KEY=VALUE",
     help="Set one value of the run in the cluster that exports; may be repeated.",
 )
-@job_verbs.detach_options
+@jobs.detach_options
 @run_target_options
 @format_option
 def command(
@@ -80,4 +81,4 @@ def command(
         output.emit(done, form, done.to)
         return 0
     plan = weights.plan_export(name, to, step=step, dtype=dtype, sets=sets, target=target, say=output.narrate)
-    return job_verbs.submit(plan, target, form, detach=detach, dry_run=dry_run)
+    return jobs.submit(plan, target, form, detach=detach, dry_run=dry_run)

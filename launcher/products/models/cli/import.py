@@ -3,12 +3,13 @@ from __future__ import annotations
 import click
 
 from launcher import api
-from launcher.cli import job_verbs, output
+from launcher.cli import output
 from launcher.cli.options import format_option, submit_target_options
 from launcher.cli.values_command import ValuesCommand
 from launcher.cli.values_options import any_values_options, name_option
 from launcher.config.values.writer import dumps
 from launcher.k8s.target import Target
+from launcher.products.models import jobs
 from launcher.products.models.api import weights
 
 
@@ -17,7 +18,7 @@ from launcher.products.models.api import weights
 @click.option("--to", metavar="FOLDER", required=True, help="The folder to create; the value of `from` for runs.")
 @any_values_options
 @name_option
-@job_verbs.detach_options
+@jobs.detach_options
 @submit_target_options
 @format_option
 def command(
@@ -61,4 +62,4 @@ def command(
             output.narrate(f"To start a run from it: --set from={done.to}")
         return 0
     plan = weights.plan_import(source, to, files, sets, name=name)
-    return job_verbs.submit(plan, target, form, detach=detach, dry_run=dry_run)
+    return jobs.submit(plan, target, form, detach=detach, dry_run=dry_run)
