@@ -79,31 +79,31 @@ def problems() -> tuple[str, ...]:
 
 @functools.cache
 def _installed() -> tuple[tuple[Product, ...], tuple[str, ...]]:
-    found: list[Product] = []
+    loaded: list[Product] = []
     sentences: list[str] = []
     names = set[str]()
-    for name, value in sorted(_entry_points().items(), key=lambda one: (not one[1].startswith(_OWN), one[0])):
+    for name, value in sorted(_entry_points().items(), key=lambda entry: (not entry[1].startswith(_OWN), entry[0])):
         product = _load(value)
         if isinstance(product, Product) and (taken := sorted(names & product.commands.keys())):
             sentences.append(f'The package "{name}" is left out: another package has its command "{taken[0]}".')
         elif isinstance(product, Product):
             names |= product.commands.keys()
-            found.append(product)
+            loaded.append(product)
         elif product:
             sentences.append(
                 f'The package "{name}" of commands is left out: {product}. Reinstall the package, or uninstall it.'
             )
-    return tuple(found), tuple(sentences)
+    return tuple(loaded), tuple(sentences)
 
 
 def product_of(command: str) -> Product | None:
     """Return the product with the command; None if no installed product has it."""
-    return next((each for each in products() if command in each.commands), None)
+    return next((product for product in products() if command in product.commands), None)
 
 
 def api_module(name: str) -> str | None:
     """Return the module of the function that a product adds to launcher.api; None if none adds it."""
-    return next((each.api[name] for each in products() if name in each.api), None)
+    return next((product.api[name] for product in products() if name in product.api), None)
 
 
 def misfit(plan: LaunchPlan) -> Problem | None:
@@ -127,10 +127,10 @@ def expected_starts(
 
     Empty if it is not known. With `within`, raises LauncherError if it takes longer than about `within` seconds.
     """
-    found: dict[str, ExpectedStart] = {}
+    starts: dict[str, ExpectedStart] = {}
     for hook in _hooks("expected_starts"):
-        found |= hook(target, name=name, within=within)
-    return found
+        starts |= hook(target, name=name, within=within)
+    return starts
 
 
 def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
@@ -166,14 +166,14 @@ def sweep_verb(name: str) -> Callable[..., int]:
 
 def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding] | None:
     """Return how the cluster differs from the values that created it; None if no product creates clusters."""
-    found = [hook(files, sets) for hook in _hooks("cluster_findings")]
-    return [finding for findings in found for finding in findings] if found else None
+    lists = [hook(files, sets) for hook in _hooks("cluster_findings")]
+    return [finding for findings in lists for finding in findings] if lists else None
 
 
 def _hooks(name: str) -> Iterator[Callable[..., Any]]:
-    for each in products():
-        if name in each.hooks:
-            module, _, attribute = each.hooks[name].partition(":")
+    for product in products():
+        if name in product.hooks:
+            module, _, attribute = product.hooks[name].partition(":")
             yield getattr(importlib.import_module(module), attribute)
 
 
@@ -197,7 +197,7 @@ def _entry_points() -> dict[str, str]:
 
     importlib.metadata takes 60 ms with the packages of the trainer, which is as long as `launcher --help`.
     """
-    found: dict[str, str] = {}
+    entries_by_name: dict[str, str] = {}
     for folder in sys.path:
         try:
             with os.scandir(folder or ".") as entries:
@@ -212,8 +212,8 @@ def _entry_points() -> dict[str, str]:
             for line in text.partition(f"[{GROUP}]")[2].partition("\n[")[0].splitlines():
                 key, equals, value = line.partition("=")
                 if equals:
-                    found.setdefault(key.strip(), value.strip())
-    return found
+                    entries_by_name.setdefault(key.strip(), value.strip())
+    return entries_by_name
 
 
 _METADATA = (".dist-info", ".egg-info")

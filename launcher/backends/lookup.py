@@ -56,10 +56,10 @@ def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
 
     Raises LauncherError if `target` includes a cluster that cannot be accessed.
     """
-    found, refusal = reachable_backends(target)
+    places, refusal = reachable_backends(target)
     if refusal is not None:
         raise refusal
-    return found
+    return places
 
 
 def reachable_backends(target: Target, in_namespaces: type[KubernetesBackend] | None = None) -> Reachable:
@@ -67,25 +67,25 @@ def reachable_backends(target: Target, in_namespaces: type[KubernetesBackend] | 
 
     `in_namespaces` is a class that replaces KubernetesBackend.
     """
-    found: list[Backend] = []
+    places: list[Backend] = []
     if target.includes_local:
         from launcher.backends.local.backend import LocalBackend
 
-        found = [LocalBackend()]
+        places = [LocalBackend()]
     if not target.cluster_requested:
-        return found, None
+        return places, None
     from launcher.backends.kubernetes.backend import KubernetesBackend
     from launcher.backends.ray_cluster.backend import RayClusterBackend
 
     try:
         cluster = target.cluster()
     except LauncherError as error:
-        return found, error
+        return places, error
     kinds = (
         (in_namespaces or KubernetesBackend)(cluster, all_namespaces=target.all_namespaces),
         RayClusterBackend(cluster, all_namespaces=target.all_namespaces),
     )
-    return [*found, *kinds], None
+    return [*places, *kinds], None
 
 
 def _ask_each[Answer](
@@ -110,10 +110,10 @@ def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus
     If one backend has the run, errors of the others are ignored. Otherwise they are raised, because a backend that
     failed may have the run.
     """
-    found = find_run(name.removeprefix("run/"), target)
-    if found is None:
+    run = find_run(name.removeprefix("run/"), target)
+    if run is None:
         raise no_run(name, target)
-    return found
+    return run
 
 
 def find_best(
@@ -230,8 +230,8 @@ def list_with_backends(
     nowhere_else = not any(backend.description for backend, _ in answered)
     for refused in refusals:
         once(f"{refused.message} Only this machine was searched." if nowhere_else else refused.message)
-    runs = [(backend, run) for backend, found in answered for run in found]
-    return sorted(runs, key=lambda each: each[1].submitted or "", reverse=True)
+    runs = [(backend, run) for backend, runs in answered for run in runs]
+    return sorted(runs, key=lambda pair: pair[1].submitted or "", reverse=True)
 
 
 def _sweeps_called(
@@ -244,29 +244,29 @@ def _sweeps_called(
     from launcher.backends import sweeps
 
     places, refusal = reachable or reachable_backends(target)
-    found = []
+    matching = []
     for backend, answer in _ask_each(places, lambda backend: sweeps.find(name, backend)):
         if isinstance(answer, LauncherError):
             refusal = answer
         elif answer is not None:
-            found.append((backend, answer))
-    if strict and not found:
+            matching.append((backend, answer))
+    if strict and not matching:
         raise refusal or LauncherError(
             f'The sweep "{name}" was not found{_searched(target)}.', "To list all runs: launcher list"
         )
-    return found
+    return matching
 
 
-def _only(name: str, found: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
-    if len(found) > 1:
+def _only(name: str, matching: Sequence[tuple[Backend, Sweep]]) -> tuple[Backend, Sweep]:
+    if len(matching) > 1:
         places = " and ".join(
-            f"{sweep.runs[0].kind} ({backend.description or 'this machine'})" for backend, sweep in found
+            f"{sweep.runs[0].kind} ({backend.description or 'this machine'})" for backend, sweep in matching
         )
         raise LauncherError(
             f'There are several sweeps "{name}": {places}.',
             "Use --local for this machine, or --namespace or --context for a cluster.",
         )
-    return found[0]
+    return matching[0]
 
 
 def _searched(target: Target) -> str:

@@ -77,32 +77,32 @@ class QueueBackend(KubernetesBackend):
         Calls `warn` with a sentence for each object with uncounted chips, and for what cannot be read.
         """
         now = datetime.now(UTC)
-        by_owner = {each.owner: each for each in uncounted}
+        by_owner = {use.owner: use for use in uncounted}
         runs = [Owner(seen.run.namespace, seen.run.kind, seen.run.name, seen.run.uid) for seen in listing.runs]
         shown = [
             _with_uncounted(status, by_owner.get(owner), now) for status, owner in zip(statuses, runs, strict=True)
         ]
         for owner, workloads in self._foreign(listing, set(runs), by_owner, warn):
             shown.append(_with_uncounted(_status(self.cluster, owner, workloads), by_owner.get(owner), now))
-        for each in uncounted:
-            warn(f"{each.sentence(now)} {each.advice}")
+        for use in uncounted:
+            warn(f"{use.sentence(now)} {use.advice}")
         return shown
 
     def _foreign(
         self, listing: Listing, runs: set[Owner], by_owner: Mapping[Owner, Uncounted], warn: Callable[[str], None]
     ) -> Sequence[tuple[Owner, Sequence[Workload]]]:
         """Return the foreign objects that wait, have quota, or use uncounted chips, with their Workloads."""
-        found: list[tuple[Owner, Sequence[Workload]]] = [
-            (owner, some)
-            for owner, some in _by_owner(listing.workloads or ())
+        foreign: list[tuple[Owner, Sequence[Workload]]] = [
+            (owner, workloads)
+            for owner, workloads in _by_owner(listing.workloads or ())
             if owner not in runs
             and owner.kind not in _LISTED_APART
-            and (owner in by_owner or not all(workload.is_true("Finished") for workload in some))
+            and (owner in by_owner or not all(workload.is_true("Finished") for workload in workloads))
         ]
-        listed = {*runs, *(owner for owner, _ in found)}
-        found += [(owner, []) for owner in by_owner if owner not in listed and owner.kind not in _LISTED_APART]
+        listed = {*runs, *(owner for owner, _ in foreign)}
+        foreign += [(owner, []) for owner in by_owner if owner not in listed and owner.kind not in _LISTED_APART]
         not_runs = {run.uid for run in listing.not_runs}
-        for kind in {owner.kind for owner, _ in found} & _READERS.keys():
+        for kind in {owner.kind for owner, _ in foreign} & _READERS.keys():
             try:
                 uids = not_runs | {
                     objects.uid(obj) for obj in _READERS[kind](self.cluster, all_namespaces=self.all_namespaces)
@@ -110,8 +110,8 @@ class QueueBackend(KubernetesBackend):
             except ClusterError as error:
                 warn(f"{error.message} Those that Slipway did not create are not shown.")
                 uids = set()
-            found = [(owner, some) for owner, some in found if owner.kind != kind or owner.uid in uids]
-        return found
+            foreign = [(owner, workloads) for owner, workloads in foreign if owner.kind != kind or owner.uid in uids]
+        return foreign
 
 
 def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
@@ -123,18 +123,18 @@ def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
         listed = kueue.workloads(cluster.list(WORKLOAD, without=[kueue.TEMPLATES]))
     except KindNotServed:
         return None
-    for owner, some in _by_owner(listed):
-        newest = kueue.newest(some)
+    for owner, workloads in _by_owner(listed):
+        newest = kueue.newest(workloads)
         if owner.name == name and newest is not None and not _is_model(cluster, owner):
-            return _status(cluster, owner, some), newest
+            return _status(cluster, owner, workloads), newest
     return None
 
 
-def _with_uncounted(status: RunStatus, each: Uncounted | None, now: datetime) -> RunStatus:
-    if each is None:
+def _with_uncounted(status: RunStatus, use: Uncounted | None, now: datetime) -> RunStatus:
+    if use is None:
         return status
-    clause = each.clause(now)
-    return replace(status, uncounted_chips=each.chips, uncounted_reason=f"{clause[:1].upper()}{clause[1:]}.")
+    clause = use.clause(now)
+    return replace(status, uncounted_chips=use.chips, uncounted_reason=f"{clause[:1].upper()}{clause[1:]}.")
 
 
 def _foreign_services(cluster: Cluster, *, all_namespaces: bool) -> list[Manifest]:
@@ -150,15 +150,15 @@ _READERS: Mapping[str, Callable[..., list[Manifest]]] = {
 
 
 def _is_model(cluster: Cluster, owner: Owner) -> bool:
-    found = cluster.get(RAY_SERVICE, owner.name) if owner.kind == RAY_SERVICE.kind else None
-    return found is not None and objects.label(found, label_keys.MODEL) == owner.name
+    service = cluster.get(RAY_SERVICE, owner.name) if owner.kind == RAY_SERVICE.kind else None
+    return service is not None and objects.label(service, label_keys.MODEL) == owner.name
 
 
 def _by_owner(workloads: Iterable[Workload]) -> list[tuple[Owner, list[Workload]]]:
-    found: dict[Owner, list[Workload]] = {}
+    owned: dict[Owner, list[Workload]] = {}
     for workload in workloads:
-        found.setdefault(owner_of(workload), []).append(workload)
-    return list(found.items())
+        owned.setdefault(owner_of(workload), []).append(workload)
+    return list(owned.items())
 
 
 def _status(cluster: Cluster, owner: Owner, workloads: Sequence[Workload]) -> RunStatus:
