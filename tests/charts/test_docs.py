@@ -196,3 +196,60 @@ def test_the_readmes_examples_render(chart: str, helm: Path, tmp_path: Path) -> 
         for obj in (rendered := schemas.objects(template(helm, CHARTS / chart, [tmp_path / "values.yaml"]))):
             assert schemas.validate(obj) == []
         assert rendered
+
+
+# --- The examples in values.yaml of queues --------------------------------------------------------------------------
+
+
+def with_examples() -> str:
+    """Return values.yaml of queues with the examples, whose lines have two spaces after their #."""
+    text = (CHARTS / "queues" / "values.yaml").read_text()
+    text = re.sub(r"^( *)(\w+): \{\}\n(?=\1#  )", r"\1\2:\n", text, flags=re.M)
+    return re.sub(r"^( *)#(?=  )", r"\1", text, flags=re.M)
+
+
+def keys_of_entries(node: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, dict[str, Any]]]:
+    """Yield the keys of the entries of each map. `*` is the name of an entry."""
+    for key, child in node.get("properties", {}).items():
+        if "*" in path:
+            yield (*path, key), child
+        yield from keys_of_entries(child, (*path, key))
+    if isinstance(node.get("additionalProperties"), dict):
+        yield from keys_of_entries(node["additionalProperties"], (*path, "*"))
+
+
+def test_the_examples_of_queues_have_every_key_with_its_description() -> None:
+    keys = dict(keys_of_entries(load_schema("queues")))
+    # The same entries as elsewhere have an example there.
+    again = (("cohorts", "*", "quota", "*"), ("teams", "*", "limitRange", "*"))
+    text = with_examples()
+    lines = [line.strip() for line in text.splitlines()]
+    seen, described, in_a_line = set(), set(), set()
+    for path, origin in values.read_text(text.encode(), "values.yaml").origins.items():
+        same = next((key for key in keys if matches(key, path)), None)
+        if same is None:
+            continue
+        seen.add(same)
+        start = origin.line - 1
+        while lines[start - 1].startswith("# "):
+            start -= 1
+        above = " ".join(line.removeprefix("# ") for line in lines[start : origin.line - 1])
+        if not lines[origin.line - 1].startswith(f"{path[-1]}:"):
+            in_a_line.add(same)  # that of its entry
+        elif above:
+            assert above == keys[same]["description"], path
+            described.add(same)
+    assert [key for key in keys if key not in seen and key[:4] not in again] == []
+    assert seen - described <= in_a_line
+
+
+def matches(key: Path_, path: Path_) -> bool:
+    return len(key) == len(path) and all(part in ("*", name) for part, name in zip(key, path, strict=True))
+
+
+def test_the_examples_of_queues_render(helm: Path, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(with_examples())
+    rendered = schemas.objects(template(helm, CHARTS / "queues", [tmp_path / "values.yaml"]))
+    assert {"Namespace", "ClusterQueue", "Cohort", "ResourceFlavor", "LimitRange"} <= {obj["kind"] for obj in rendered}
+    for obj in rendered:
+        assert schemas.validate(obj) == []
