@@ -113,9 +113,7 @@ def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
         return Sweep(sweep.name, tuple(pool.map(one, sweep.runs)))
 
 
-def cancel_runs(
-    runs: Sequence[RunStatus], backend: Backend, each: Callable[[RunStatus], None] = lambda _: None
-) -> list[RunStatus]:
+def cancel_runs(runs: Sequence[RunStatus], backend: Backend) -> list[RunStatus]:
     """Cancel the runs that have not ended, and return all runs with their new statuses.
 
     Waiting runs come first, so that none of them starts in the meantime.
@@ -126,7 +124,6 @@ def cancel_runs(
 
     def one(run: RunStatus) -> None:
         ended[run.name] = backend.cancel(run.name)
-        each(ended[run.name])
 
     for batch in (waiting, [run for run in going if run not in waiting]):
         in_parallel(backend, batch, one, same_refusals)

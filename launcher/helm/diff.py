@@ -68,15 +68,6 @@ class ObjectChange:
     def full_name(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
-    def as_json(self) -> Manifest:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "namespace": self.namespace,
-            "action": self.action,
-            "fields": [{"path": field.path, "old": field.old, "new": field.new} for field in self.fields],
-        }
-
     def __str__(self) -> str:
         return "\n".join([f"{_SIGNS[self.action]} {self.full_name}", *(f"    {field}" for field in self.fields)])
 

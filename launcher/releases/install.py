@@ -94,7 +94,7 @@ class ReleasePlan:
             "namespace": self.namespace,
             "context": self.cluster.context,
             "revision": self.history[-1].revision if self.history else 0,
-            "changes": [change.as_json() for change in self.changes if change.action != diff.SAME],
+            "changes": [change for change in self.changes if change.action != diff.SAME],
             "kept": list(self.kept),
             "neededBy": list(self.users.losing),
             "retired": {flavor: list(runs) for flavor, runs in self.users.retired.items()},

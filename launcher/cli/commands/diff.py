@@ -43,7 +43,7 @@ def command(
             run, notes = api.choose_alternative(run, api.backend_for(run, target))
             output.narrate(*notes)
         changes = api.diff_run(run, target=target)
-        data = {"run": run.name, "changes": [change.as_json() for change in changes if change.action != diff.SAME]}
+        data = {"run": run.name, "changes": [change for change in changes if change.action != diff.SAME]}
         output.narrate(*(f"Warning: {warning}" for warning in run.warnings), diff.sentence(run, changes))
     output.emit(data, form, "\n".join(diff.lines(changes)))
     if changes:

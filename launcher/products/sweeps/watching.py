@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from launcher.backends import sweeps
@@ -40,9 +40,9 @@ def watch(sweep: Sweep, backend: Backend, deadline: float | None = None) -> Iter
             yield error
 
 
-def cancel(sweep: Sweep, backend: Backend, each: Callable[[RunStatus], None] = lambda _: None) -> Sweep:
+def cancel(sweep: Sweep, backend: Backend) -> Sweep:
     """Cancel the runs of the sweep that have not ended, as launcher.backends.sweeps.cancel_runs does."""
-    return Sweep(sweep.name, tuple(sweeps.cancel_runs(sweep.runs, backend, each)))
+    return Sweep(sweep.name, tuple(sweeps.cancel_runs(sweep.runs, backend)))
 
 
 def delete(sweep: Sweep, backend: Backend) -> None:

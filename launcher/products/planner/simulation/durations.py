@@ -60,9 +60,6 @@ class Duration:
     def longest(self) -> float:
         return self.seconds * BANDS[self.source][1]
 
-    def as_json(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "source": str(self.source), "text": self.text}
-
 
 def time_left(
     *, status: RunStatus | None, config: Mapping[str, Any], deadline: float | None, held: float, assumed: float

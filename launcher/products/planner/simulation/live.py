@@ -83,7 +83,7 @@ class Expectation:
             "state": "running" if self.run.running else "waiting",
             "starts": None if self.starts is None else self.starts.as_json(now),
             "ends": self.ends.as_json(now),
-            "takes": self.run.duration.as_json(),
+            "takes": self.run.duration,
             "waits_for": list(self.waits_for),
             "preempts": list(self.preempts),
             "preempted_by": list(self.preempted_by),
