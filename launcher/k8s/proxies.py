@@ -61,7 +61,7 @@ def of_environment(server: str) -> Proxy | None:
     Raises LauncherError if the variable is not a valid URL of a proxy. Without a scheme, it is http://.
     """
     target = urlsplit(server)
-    names = (f"{target.scheme}_PROXY".upper(), f"{target.scheme}_proxy")
+    names = ("HTTPS_PROXY", "https_proxy") if target.scheme == "https" else ("HTTP_PROXY", "http_proxy")
     name, text = next(((name, text) for name in names if (text := os.environ.get(name))), ("", ""))
     host, port = (target.hostname or "").lower(), target.port or _PORTS[target.scheme]
     if not text or is_loopback(host):
