@@ -61,8 +61,11 @@ def of_environment(server: str) -> Proxy | None:
     Raises LauncherError if the variable is not a valid URL of a proxy. Without a scheme, it is http://.
     """
     target = urlsplit(server)
-    names = ("HTTPS_PROXY", "https_proxy") if target.scheme == "https" else ("HTTP_PROXY", "http_proxy")
-    name, text = next(((name, text) for name in names if (text := os.environ.get(name))), ("", ""))
+    if target.scheme == "https":
+        given = {"HTTPS_PROXY": os.environ.get("HTTPS_PROXY"), "https_proxy": os.environ.get("https_proxy")}
+    else:
+        given = {"HTTP_PROXY": os.environ.get("HTTP_PROXY"), "http_proxy": os.environ.get("http_proxy")}
+    name, text = next(((name, text) for name, text in given.items() if text), ("", ""))
     host, port = (target.hostname or "").lower(), target.port or _PORTS[target.scheme]
     if not text or is_loopback(host):
         return None
