@@ -136,6 +136,21 @@ def test_an_upgrade_that_would_fail_is_rejected(helm: Path, tmp_path: Path, chan
         assert sentences_of(raised.value) == [change.message]
 
 
+def test_an_object_of_another_release_is_refused(helm: Path, tmp_path: Path) -> None:
+    """Not with the advice of a change: `versioned` would not help. With `create: false`, it is used as it is."""
+    flavor = one(installed(helm, BEFORE, tmp_path), "ResourceFlavor", "v6e-4x4")
+    flavor["metadata"]["annotations"]["meta.helm.sh/release-name"] = "other"
+    changed = merged(BEFORE, tree("flavors: {v6e-4x4: {topology: 8x8, tolerations: null}}"))
+    with cluster([flavor], tmp_path) as kubeconfig:
+        with pytest.raises(HelmError) as raised:
+            install(helm, changed, tmp_path, kubeconfig)
+        install(helm, merged(changed, tree("flavors: {v6e-4x4: {create: false}}")), tmp_path, kubeconfig)
+    assert sentences_of(raised.value) == [
+        "flavors.v6e-4x4: the ResourceFlavor v6e-4x4 belongs to the release other in the namespace platform, and "
+        "would change. Use another key, or set flavors.v6e-4x4.create: false to use it as it is."
+    ]
+
+
 @pytest.mark.parametrize("values", ACCEPTED)
 def test_other_changes_pass(helm4: Path, tmp_path: Path, values: str) -> None:
     with cluster(installed(helm4, BEFORE, tmp_path), tmp_path) as kubeconfig:

@@ -39,19 +39,27 @@ before it changes anything. Without a cluster (helm template), lookups return no
   {{- $fixed | toJson -}}
 {{- end -}}
 
-{{- /* The sentences for one object. Takes `fixed` and `live`, the object in the cluster, empty if there is none. */ -}}
+{{- /*
+The sentences for one object. Takes `fixed`, `release` and `live`, the object in the cluster, empty if there is none.
+*/ -}}
 {{- define "queues.rules.change" -}}
   {{- $wrong := list -}}
   {{- if .live -}}
+    {{- $owner := dig "metadata" "annotations" dict .live -}}
+    {{- $other := and (get $owner "meta.helm.sh/release-name") (not (include "queues.ours" (dict "release" .release "live" .live))) -}}
     {{- range $path, $new := .fixed.fields -}}
       {{- $old := $.live -}}
       {{- range splitList "." $path }}{{ $old = get ($old | default dict) . }}{{ end -}}
-      {{- if ne ($old | default "" | toJson) ($new | default "" | toJson) -}}
+      {{- $changes := ne ($old | default "" | toJson) ($new | default "" | toJson) -}}
+      {{- if and $changes $other -}}
+        {{- $way := ternary (printf "Set %s.queue to another name." $.fixed.key) (printf "Use another key, or set %s.create: false to use it as it is." $.fixed.key) (eq $.fixed.kind "LocalQueue") -}}
+        {{- $wrong = append $wrong (printf "%s: the %s %s belongs to the release %s in the namespace %s, and would change. %s" $.fixed.key $.fixed.kind $.fixed.name (get $owner "meta.helm.sh/release-name") (get $owner "meta.helm.sh/release-namespace") $way) -}}
+      {{- else if $changes -}}
         {{- $wrong = append $wrong (printf "%s: %s of the %s %s would change from %s to %s. %s" $.fixed.key (last (splitList "." $path)) $.fixed.kind $.fixed.name ($old | default "none" | toJson) ($new | default "none" | toJson) $.fixed.way) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong | toJson -}}
+  {{- $wrong | uniq | toJson -}}
 {{- end -}}
 
 {{- /* A sentence for each namespace that belongs to a team of another release. Two releases would grant the members of two
@@ -83,7 +91,7 @@ teams rights there, and their policies would refuse each other's runs. */ -}}
   {{- $wrong := include "queues.rules.namespaces" . | fromJsonArray -}}
   {{- range include "queues.fixed" . | fromJsonArray -}}
     {{- $live := lookup .apiVersion .kind .namespace .name -}}
-    {{- $wrong = concat $wrong (include "queues.rules.change" (dict "fixed" . "live" $live) | fromJsonArray) -}}
+    {{- $wrong = concat $wrong (include "queues.rules.change" (dict "fixed" . "live" $live "release" $.Release) | fromJsonArray) -}}
   {{- end -}}
   {{- $wrong | toJson -}}
 {{- end -}}
