@@ -241,7 +241,7 @@ def _next(status: RunStatus, target: Target, values: str) -> list[tuple[str, str
         return [(submit, "resume it")]
     if status.step is None:
         return [(logs, "show its output; to submit changed values, add --continue")]
-    return [(logs, "show its output"), (submit, "resume it")]
+    return [(logs, "show its output"), (submit, "resume it; with other values: --continue")]
 
 
 def _checkpoints(status: RunStatus) -> str:

@@ -99,7 +99,8 @@ def test_lines_for_programs_are_left_out(launcher: Launcher) -> None:
     assert launcher("submit", "-f", file).code == 0
     assert launcher("logs", "demo").out.splitlines() == ["step 1/2  loss 9.8", "the end"]
     assert launcher("logs", "demo", "--tail", "2").out.splitlines() == ["step 1/2  loss 9.8", "the end"]
-    assert launcher("logs", "demo", "--tail", "1").out.splitlines() == ["the end"]
+    for follow in ((), ("-f",)):
+        assert launcher("logs", "demo", *follow, "--tail", "1").out.splitlines() == ["the end"]
     assert launcher("logs", "demo", "--raw").out.splitlines() == lines
     assert launcher("logs", "demo", "--raw", "--tail", "1").out.splitlines() == [step]
     assert len(launcher("logs", "demo", "-o", "yaml").out.splitlines()) == len(lines)

@@ -174,7 +174,7 @@ def test_the_summary_of_a_failure() -> None:
     assert "checkpoints  gs://bucket/llama/checkpoints" in lines
     assert lines[-2:] == [
         "next         launcher logs llama                   show its output",
-        "             launcher submit -f FILE --name llama  resume it",
+        "             launcher submit -f FILE --name llama  resume it; with other values: --continue",
     ]
     assert [follow.exit_code(replace(DONE, state=state)) for state in (State.FAILED, State.CANCELLED)] == [1, 1]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ def command(
     a long-lived Ray cluster, --since uses the times in the trainer's lines.
 
     The trainer also prints each step and each event as JSON, for programs. These lines are printed only with --raw, and
-    with -o json or yaml. With --follow, --tail counts them, too.
+    with -o json or yaml; --tail counts them only then.
 
     For a sweep, the lines of all its runs are printed, each after the name of its run; --tail and --since apply to each
     run.
@@ -94,13 +95,17 @@ def _lines(
     """Return "run" and the lines of a run or a model after "", or "sweep" and lines after the name of their run."""
 
     def of(run: str) -> Iterator[str]:
-        # --tail counts the lines for people.
-        more = tail if raw or follow or tail is None else _OF_ALL_LINES * tail
-        lines = api.logs(run, follow=follow, worker=worker, tail=more, since=since, target=target)
-        if more is None or more == tail:
-            return lines
-        found = list(lines)
-        return iter([line for line in found if not is_for_programs(line)][-(tail or 0) :] or found)
+        last = tail
+        if not raw and tail is not None:  # --tail counts the lines for people
+            more = _OF_ALL_LINES * tail
+            found: list[str] = []
+            with contextlib.suppress(*(LauncherError,) if follow else ()):  # a run that is followed may not exist yet
+                found += api.logs(run, follow=False, worker=worker, tail=more, since=since, target=target)
+            shown = [at for at, line in enumerate(reversed(found), 1) if not is_for_programs(line)][:tail]
+            last = shown[-1] if shown else len(found)
+            if not follow:
+                return iter(found[-last:] if last else found)
+        return api.logs(run, follow=follow, worker=worker, tail=last or tail, since=since, target=target)
 
     try:
         lines = api.run_or_model(name, lambda: of(name), target=target)

@@ -13,6 +13,17 @@ from launcher.config.plan import LaunchPlan, without_defaults
 from launcher.k8s.target import Target
 
 
+def sets_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--set`, for values that override those of the run."""
+    return click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set one value of the run in the cluster that does it; may be repeated.",
+    )(command)
+
+
 def detach_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--detach` and `--dry-run`."""
     command = click.option(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.api._backend import backend_for
+from launcher.api._values import Sets, load
+from launcher.errors import UsageError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from launcher.products.models.inference.generate import Generated
     from launcher.products.models.inference.job import Submit
     from launcher.products.models.inference.serve import Served
+    from launcher.products.models.inference.source import ClusterSource, Source
 
 
 def generate(
@@ -29,6 +33,7 @@ def generate(
     seed: int = 0,
     top_p: float = 1.0,
     stop: Sequence[str] = (),
+    sets: Sets = (),
     on_text: Callable[[str], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     target: Target = DEFAULT_TARGET,
@@ -38,15 +43,14 @@ def generate(
     A name is that of a run, a sweep (its best run), a run's folder, or a Hugging Face folder (both with a slash in it).
     `step` is the number of a checkpoint, "best", or "last" (the default). The checkpoint of a run of this machine is
     exported once into its folder, and the model runs on this machine's CPU; for a run on a cluster, both happen in a
-    job in its storage. `on_text` is called with each piece of the text as soon as it exists, and `say` with sentences
-    about the progress. Raises LauncherError if the model does not fit this machine, or the prompt does not fit the
-    model.
+    job in its storage, in which `sets` override the run's values. `on_text` is called with each piece of the text as
+    soon as it exists, and `say` with sentences about the progress. Raises LauncherError if the model does not fit this
+    machine, or the prompt does not fit the model.
     """
     from launcher.products.models.inference import generate as generation
-    from launcher.products.models.inference.source import resolve
 
     options = generation.Options(max_tokens, temperature, seed, top_p, tuple(stop))
-    source = resolve(name, None if step is None else str(step), target, say)
+    source = _source(name, step, sets, target, say)
     return generation.generate(source, prompt, options, submit=_submit(target), on_text=on_text, say=say)
 
 
@@ -57,20 +61,34 @@ def evaluate(
     step: str | int | None = None,
     tasks_folder: str | None = None,
     limit: int | None = None,
+    sets: Sets = (),
     say: Callable[[str], None] = lambda _: None,
     target: Target = DEFAULT_TARGET,
 ) -> Results:
     """Evaluate a checkpoint of a run, or a Hugging Face folder, on tasks of lm-eval.
 
-    `name` and `step` are as in `generate`. `tasks_folder` has tasks of your own: YAML files, with paths relative to the
-    folder. `limit` is the number of samples of each task. The results of a run are stored in its folder, where `report`
-    finds them. Raises LauncherError if the model does not fit this machine, or a task does not exist or has no data.
+    `name`, `step` and `sets` are as in `generate`. `tasks_folder` has tasks of your own: YAML files, with paths
+    relative to the folder. `limit` is the number of samples of each task. The results of a run are stored in its
+    folder, where `report` finds them. Raises LauncherError if the model does not fit this machine, or a task does not
+    exist or has no data.
     """
     from launcher.products.models.inference import evaluate as evaluation
-    from launcher.products.models.inference.source import resolve
+
+    source = _source(name, step, sets, target, say)
+    return evaluation.evaluate(source, tasks, tasks_folder=tasks_folder, limit=limit, submit=_submit(target), say=say)
+
+
+def _source(
+    name: str, step: str | int | None, sets: Sets, target: Target, say: Callable[[str], None]
+) -> Source | ClusterSource:
+    from launcher.products.models.inference.source import ClusterSource, resolve
 
     source = resolve(name, None if step is None else str(step), target, say)
-    return evaluation.evaluate(source, tasks, tasks_folder=tasks_folder, limit=limit, submit=_submit(target), say=say)
+    if not sets:
+        return source
+    if not isinstance(source, ClusterSource):
+        raise UsageError("--set is for a run in a cluster; this one is on this machine.")
+    return replace(source, extra=load([], sets))
 
 
 def _submit(target: Target) -> Submit:

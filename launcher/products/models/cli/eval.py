@@ -11,6 +11,7 @@ from launcher.cli.options import WholeNumber, format_option, run_target_options,
 from launcher.cli.run_arguments import run_names_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.models import jobs
 from launcher.products.models.api import inference
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=WholeNumber(1), metavar="N", help="Use only the first N samples of each task.")
 @click.option("--compare", is_flag=True, help="Evaluate nothing; show the results that the runs already have.")
 @step_option
+@jobs.sets_option
 @run_target_options
 @format_option
 def command(
@@ -37,6 +39,7 @@ def command(
     limit: int | None,
     compare: bool,
     step: str | None,
+    sets: tuple[str, ...],
     target: Target,
     form: str,
 ) -> None:
@@ -53,8 +56,10 @@ def command(
     wanted = [task.strip() for text in tasks for task in text.split(",") if task.strip()]
     names = tuple(run for name in names for run in api.run_names(name, target=target))
     if compare:
-        if limit is not None or tasks_folder is not None or step is not None:
-            raise UsageError("--compare evaluates nothing; it cannot be used with --limit, --tasks-folder or --step.")
+        if limit is not None or tasks_folder is not None or step is not None or sets:
+            raise UsageError(
+                "--compare evaluates nothing; it cannot be used with --limit, --tasks-folder, --step or --set."
+            )
         found = [inference.evaluations(name, target=target) for name in names]
         shown = [task for each in found for task in (one.task for one in each.results)]
         if missing := [task for task in wanted if task not in shown]:
@@ -69,7 +74,14 @@ def command(
                 output.narrate(f"Evaluating {name}.")
             found.append(
                 inference.evaluate(
-                    name, wanted, step=step, tasks_folder=tasks_folder, limit=limit, say=output.narrate, target=target
+                    name,
+                    wanted,
+                    step=step,
+                    tasks_folder=tasks_folder,
+                    limit=limit,
+                    sets=sets,
+                    say=output.narrate,
+                    target=target,
                 )
             )
     output.emit(found, form, _table(found, wanted if compare else ()))

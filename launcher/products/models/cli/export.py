@@ -25,13 +25,7 @@ from launcher.storage import is_path, is_url
 @click.option("--step", default="last", metavar="STEP", help="A number, last or best (default: last).")
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", help="The type of the weights.")
 @click.option("--public", is_flag=True, help="Make a repository that hf:ORG/NAME creates public.")
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set one value of the run in the cluster that exports; may be repeated.",
-)
+@jobs.sets_option
 @jobs.detach_options
 @run_target_options
 @format_option

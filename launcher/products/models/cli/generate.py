@@ -12,6 +12,7 @@ from launcher.cli.options import WholeNumber, format_option, run_target_options,
 from launcher.cli.run_arguments import run_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.models import jobs
 from launcher.products.models.api import inference
 
 
@@ -19,6 +20,7 @@ from launcher.products.models.api import inference
 @run_argument
 @click.argument("prompt", metavar="TEXT")
 @step_option
+@jobs.sets_option
 @click.option(
     "--max-tokens", type=WholeNumber(1), default=100, metavar="N", help="The longest text, in tokens (default: 100)."
 )

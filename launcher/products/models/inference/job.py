@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Sequence
 
 from launcher.backends.base import Backend, RunStatus, State
 from launcher.config.plan import LaunchPlan
-from launcher.config.values.tree import Values
 from launcher.errors import LauncherError
 from launcher.products.models.inference import memory
 from launcher.products.models.inference.source import ClusterSource
@@ -54,7 +53,7 @@ def plan(source: ClusterSource, verb: str, module: str, arguments: Sequence[str]
         f"{verb}-{secrets.token_hex(3)}",
         words,
         max(size, conversions.memory_gib(train)),
-        Values.empty(),
+        source.extra,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from launcher.backends import run_config
 from launcher.backends.base import Backend, RunStatus
 from launcher.backends.local.record import CONFIG
 from launcher.backends.lookup import NoSuchRun, find_best
+from launcher.config.values.tree import Values
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -71,6 +72,8 @@ class ClusterSource:
     backend: Backend
     status: RunStatus
     step: int
+    extra: Values = field(default_factory=Values.empty)
+    """Values that override those of the run in the job that uses it."""
 
     @property
     def name(self) -> str:

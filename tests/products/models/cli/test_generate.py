@@ -179,6 +179,8 @@ def test_results_are_a_table_and_in_the_folder_of_the_run(launcher: Launcher, ru
     """The tasks' folder is relative to the current folder, and their data to the tasks' folder."""
     arguments = ("--tasks", "choices,perplexity", "--tasks-folder", tasks, "--limit", "4")
     both = launcher("eval", run, model, *arguments, "-o", "json").json
+    here = launcher("eval", run, "--tasks", "mmlu", "--set", "worker.cpu=3")
+    assert (here.code, here.err) == (2, "Error: --set is for a run in a cluster; this one is on this machine.\n")
     done = launcher("eval", run, "--compare")
     lines = [line.split() for line in done.out.splitlines()]
     assert lines[0] == ["TASK", "METRIC", "VALUE", "STDERR", "SAMPLES"]

@@ -139,7 +139,8 @@ def test_a_job_in_the_storage_generates_the_text(cli: LauncherCli, control_plane
 def test_a_job_evaluates(cli: LauncherCli, control_plane: ControlPlane) -> None:
     trained(cli, control_plane)
     arguments = ("eval", "demo", "-n", cli.namespace, "--tasks", "colors,shapes", "--limit", "5", "--tasks-folder")
-    job = Job(cli, control_plane, *arguments, "/data/tasks")
+    job = Job(cli, control_plane, *arguments, "/data/tasks", "--set", "worker.cpu=3")
+    assert job.config()["worker"]["cpu"] == 3
     assert job.config()["run"]["command"][7:] == [
         *("--tasks", "colors,shapes", "--limit", "5", "--tasks-folder", "/data/tasks"),
     ]
