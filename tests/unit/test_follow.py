@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from launcher import formatting
+from launcher.backends import progress
 from launcher.backends.base import Preview, RunStatus, State, Submission
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.cli import follow, output
@@ -164,6 +166,12 @@ def test_the_commands_after_the_end_are_as_the_user_has_to_type_them(
     assert capsys.readouterr() == ((text.replace("To list: launcher", f"To list: {shown}") + "\n",) * 2)
     output.emit({"hint": text}, "json", text)
     assert json.loads(capsys.readouterr().out) == {"hint": text}  # programs read the same text everywhere
+
+
+def test_a_loss_that_is_not_a_number_keeps_the_last_one() -> None:
+    entries = [{"step": step, "loss": loss} for step, loss in enumerate([9.0, 8.0, math.nan])]
+    found = progress.of_metrics(entries, devices=1)
+    assert (found.step, found.loss_first, found.loss) == (3, 9.0, 8.0)
 
 
 def test_the_summary_of_a_failure() -> None:
