@@ -135,7 +135,7 @@ class Reader:
         elif "loss" in entry and (step := count(entry.get("step"), least=0)) is not None:
             loss = _number(entry["loss"])
             first = loss if now.step is None else now.loss_first
-            last = now.loss if loss is None or loss != loss else loss  # nan: the last number says more
+            last = now.loss if loss is None or loss != loss else loss  # not of a loss of nan
             self._progress = replace(now, step=step + 1, loss=last, loss_first=first)
             rate = _positive(entry.get("tokens_per_second_per_device"))
             self._recent.append((_positive(entry.get("step_seconds")), rate))
