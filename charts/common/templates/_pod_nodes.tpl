@@ -90,7 +90,8 @@ the labels of the other alternatives: for Kueue, a term without a label of a fla
       {{- $terms = append $terms (dict "matchExpressions" $expressions) -}}
     {{- end -}}
     {{- if not $any -}}
-      {{- $affinity = dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" (uniq $terms))) -}}
+      {{- $required := dict "nodeSelectorTerms" (uniq $terms) -}}
+      {{- $affinity = dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
     {{- end -}}
   {{- end -}}
   {{- $affinity | toJson -}}
@@ -102,7 +103,9 @@ alternatives, which differ in their provisioning. Takes the values of the slice,
   {{- $slice := . -}}
   {{- $sets := list -}}
   {{- range .any | default (list dict) -}}
-    {{- $one := dict "accelerator" $slice.resolved "machineType" $slice.machineType "provisioning" (.provisioning | default $slice.provisioning) "reservation" (.reservation | default $slice.reservation) -}}
+    {{- $one := dict "accelerator" $slice.resolved "machineType" $slice.machineType
+        "provisioning" (.provisioning | default $slice.provisioning)
+        "reservation" (.reservation | default $slice.reservation) -}}
     {{- $sets = append $sets (include "common.nodeLabels" $one | fromJson) -}}
   {{- end -}}
   {{- $sets | toJson -}}

@@ -32,9 +32,11 @@ group of its own.
   {{- $groups := list (dict "group" "slice" "key" "slice" "slice" .values.slice "cpu" .values.worker.cpu "memory" .values.worker.memory) -}}
   {{- if .longLived -}}
     {{- range $name, $group := .values.cluster.groups -}}
-      {{- $slice := dict "topology" "" "machineType" "" "count" 1 "hosts" 0 "provisioning" "on-demand" "reservation" "" "placement" $values.slice.placement -}}
+      {{- $slice := dict "topology" "" "machineType" "" "count" 1 "hosts" 0
+          "provisioning" "on-demand" "reservation" "" "placement" $values.slice.placement -}}
       {{- $slice = mergeOverwrite $slice (omit $group "cpu" "memory") -}}
-      {{- $groups = append $groups (dict "group" $name "key" (printf "cluster.groups.%s" $name) "slice" $slice "cpu" ($group.cpu | default $values.worker.cpu) "memory" ($group.memory | default $values.worker.memory)) -}}
+      {{- $groups = append $groups (dict "group" $name "key" (printf "cluster.groups.%s" $name) "slice" $slice
+          "cpu" ($group.cpu | default $values.worker.cpu) "memory" ($group.memory | default $values.worker.memory)) -}}
     {{- end -}}
   {{- end -}}
   {{- $split := list -}}
@@ -59,7 +61,9 @@ with null, and Helm keeps such a null if the chart has no default for it. Render
 dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps.
 */ -}}
 {{- define "common.dropNulls" -}}
-  {{- $tables := list "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes" "common.accelerators.*.hostMemoryGiB" "common.prices" -}}
+  {{- $tables := list
+      "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes"
+      "common.accelerators.*.hostMemoryGiB" "common.prices" -}}
   {{- range $key := concat $tables .keys -}}
     {{- $maps := list $.values -}}
     {{- range $part := splitList "." $key -}}

@@ -10,13 +10,16 @@
   {{- if eq $kind "local" -}}
     {{- $wrong = list "run.kind local runs on your machine; use launcher submit." -}}
   {{- else if eq $kind "ray-cluster" -}}
-    {{- $wrong = list "run.kind ray-cluster creates no Kubernetes object; launcher submit submits the run to the long-lived Ray cluster run.cluster, which charts/ray-cluster creates." -}}
+    {{- $wrong = list (print "run.kind ray-cluster creates no Kubernetes object; launcher submit submits the run to the long-lived "
+        "Ray cluster run.cluster, which charts/ray-cluster creates.") -}}
   {{- else -}}
     {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
-    {{- $wrong = include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .) "named" $named) | fromJsonArray -}}
+    {{- $wrong = include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .)
+        "named" $named) | fromJsonArray -}}
     {{- if not $wrong -}}
       {{- if gt (include "run.config" . | len) 120000 -}}
-        {{- $wrong = list "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of annotations; name files by folders and globs." -}}
+        {{- $wrong = list (print "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of "
+            "annotations; name files by folders and globs.") -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}

@@ -1,6 +1,7 @@
 {{- define "serve.validate" -}}
   {{- include "common.ownValues" (dict "values" .Values "others" (include "serve.others" .) "empty" (include "serve.emptyValues" .)) -}}
-  {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name "named" "the release's name") | fromJsonArray -}}
+  {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
+      "named" "the release's name") | fromJsonArray -}}
   {{- if $wrong -}}
     {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
   {{- end -}}
@@ -28,7 +29,9 @@ the hosts have the API key, the folders of caches in the storage, and logs with 
   {{- $env := dict "RAY_LOG_TO_STDERR" "1" "RAY_BACKEND_LOG_LEVEL" "warning" -}}
   {{- if hasPrefix "hf:" .serve.model }}{{ $_ := set $env "HF_HOME" (printf "%s/huggingface" .storage.mountPath) }}{{ end -}}
   {{- /* vLLM compiles for minutes on a TPU. With this folder, only the first replica does. */ -}}
-  {{- if eq (get .common.accelerators .slice.accelerator).kind "tpu" }}{{ $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" .storage.mountPath) }}{{ end -}}
+  {{- if eq (get .common.accelerators .slice.accelerator).kind "tpu" -}}
+    {{- $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" .storage.mountPath) -}}
+  {{- end -}}
   {{- $_ := set $values.worker "env" (mergeOverwrite $env $values.worker.env) -}}
   {{- $values | toJson -}}
 {{- end -}}
@@ -47,7 +50,8 @@ the hosts have the API key, the folders of caches in the storage, and logs with 
 {{- /* serve.arguments: JSON of the arguments of the application (trainer/serving/settings.py). */ -}}
 {{- define "serve.arguments" -}}
   {{- $serve := .Values.serve -}}
-  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first).slice.resolved -}}
+  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false
+      "split" false) | fromJsonArray | first).slice.resolved -}}
   {{- $arguments := dict "model" (include "serve.model" .Values) "name" ($serve.name | default .Release.Name) "engine" $serve.engine -}}
   {{- $_ := set $arguments "context_length" (int64 $serve.contextLength) -}}
   {{- $_ := set $arguments "dtype" $serve.dtype -}}
@@ -68,14 +72,17 @@ requests them as a placement group with one bundle for each host, as vLLM's exec
 */ -}}
 {{- define "serve.deployment" -}}
   {{- $serve := .Values.serve -}}
-  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false "split" false) | fromJsonArray | first).slice.resolved -}}
+  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false
+      "split" false) | fromJsonArray | first).slice.resolved -}}
   {{- $chips := int64 $resolved.chipsPerHost -}}
-  {{- $deployment := dict "name" "Model" "max_ongoing_requests" (int64 $serve.maxRequests) "max_queued_requests" (int64 $serve.maxQueuedRequests) -}}
+  {{- $deployment := dict "name" "Model" "max_ongoing_requests" (int64 $serve.maxRequests)
+      "max_queued_requests" (int64 $serve.maxQueuedRequests) -}}
   {{- $_ := set $deployment "health_check_period_s" (int64 $serve.health.periodSeconds) -}}
   {{- $_ := set $deployment "health_check_timeout_s" (int64 $serve.health.timeoutSeconds) -}}
   {{- $_ := set $deployment "graceful_shutdown_timeout_s" (int64 $serve.health.drainSeconds) -}}
   {{- if include "serve.autoscales" .Values -}}
-    {{- $scaling := dict "min_replicas" (int64 $serve.replicas.min) "max_replicas" (int64 $serve.replicas.max) "target_ongoing_requests" (int64 $serve.targetRequests) "downscale_delay_s" (int64 $serve.idleSeconds) -}}
+    {{- $scaling := dict "min_replicas" (int64 $serve.replicas.min) "max_replicas" (int64 $serve.replicas.max)
+        "target_ongoing_requests" (int64 $serve.targetRequests) "downscale_delay_s" (int64 $serve.idleSeconds) -}}
     {{- $_ := set $deployment "autoscaling_config" $scaling -}}
   {{- else -}}
     {{- $_ := set $deployment "num_replicas" (int64 $serve.replicas.min) -}}

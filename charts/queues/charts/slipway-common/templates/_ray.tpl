@@ -61,7 +61,9 @@ headGroupSpec:
     {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
     {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true "serves" .servePort) | fromYaml) }}
     {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" $more }}
-    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory "container" $container "labels" .labels "annotations" .annotations "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
+    {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory
+        "container" $container "labels" .labels "annotations" .annotations
+        "token" (or .autoscaling .kubernetesTokens)) | nindent 4 }}
 workerGroupSpecs:
   {{- range .slices }}
   - groupName: {{ .group | quote }}
@@ -78,7 +80,8 @@ workerGroupSpecs:
     rayStartParams: {}
     template:
       {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
-      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false "serves" $in.servePort) | fromYaml) }}
+      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false
+          "serves" $in.servePort) | fromYaml) }}
       {{- $ports := dict }}
       {{- if $in.trains }}{{ $ports = include "common.pod.metricsPort" $values | fromJson }}{{ end }}
       {{- with $in.servePort }}
@@ -88,8 +91,11 @@ workerGroupSpecs:
       {{- $_ := set $more.readinessProbe "failureThreshold" 1 }}
       {{- end }}
       {{- $container := dict "name" "ray-worker" "ports" $ports "env" (ternary (list $noDrain) list $in.podLog) "more" $more }}
-      {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
-      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory "container" $container "labels" $in.labels "annotations" $annotations "token" $in.kubernetesTokens) | nindent 6 }}
+      {{- $annotations := mergeOverwrite (include "common.topologyRequest" (dict "slice" .slice
+          "sliced" (gt (int64 .slice.count) 1)) | fromJson) $in.annotations }}
+      {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory
+          "container" $container "labels" $in.labels "annotations" $annotations
+          "token" $in.kubernetesTokens) | nindent 6 }}
   {{- end }}
 {{- end -}}
 
@@ -122,23 +128,6 @@ pods serve a model.
 {{- define "common.ray.lifecycle" -}}
 preStop:
   exec:
-    command: [python, -m, trainer.prestop, --seconds, {{ int64 .values.run.graceSeconds | quote }}{{ if .head }}, --head{{ else if .serves }}, --serve{{ end }}]
-{{- end -}}
-
-{{- /*
-common.topologyRequest: JSON of the annotations that ask Kueue to keep the pods of a slice on one node pool, if
-slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool.
-*/ -}}
-{{- define "common.topologyRequest" -}}
-  {{- $annotations := dict -}}
-  {{- if and (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
-    {{- $level := "cloud.google.com/gke-nodepool" -}}
-    {{- if .sliced -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
-    {{- else -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
-    {{- end -}}
-  {{- end -}}
-  {{- $annotations | toJson -}}
+    {{- $seconds := int64 .values.run.graceSeconds | quote }}
+    command: [python, -m, trainer.prestop, --seconds, {{ $seconds }}{{ if .head }}, --head{{ else if .serves }}, --serve{{ end }}]
 {{- end -}}

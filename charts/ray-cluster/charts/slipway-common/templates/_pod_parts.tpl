@@ -62,7 +62,11 @@ capabilities:
   {{- $requests := dict -}}
   {{- $limits := dict -}}
   {{- with .cpu }}{{ $_ := set $requests "cpu" (include "common.quantity" .) }}{{ end -}}
-  {{- with .memory }}{{ $memory := include "common.quantity" . }}{{ $_ := set $requests "memory" $memory }}{{ $_ := set $limits "memory" $memory }}{{ end -}}
+  {{- with .memory -}}
+    {{- $memory := include "common.quantity" . -}}
+    {{- $_ := set $requests "memory" $memory -}}
+    {{- $_ := set $limits "memory" $memory -}}
+  {{- end -}}
   {{- if not .head -}}
     {{- $chips := include "common.quantity" .slice.resolved.chipsPerHost -}}
     {{- with include "common.resource" .slice.resolved }}{{ $_ := set $requests . $chips }}{{ $_ := set $limits . $chips }}{{ end -}}
@@ -78,7 +82,9 @@ capabilities:
   {{- $annotations := dict -}}
   {{- if or (eq .kind "gcsfuse") .text.bucket -}}
     {{- $_ := set $annotations "gke-gcsfuse/volumes" "true" -}}
-    {{- range $name, $limit := .sidecarLimits }}{{ $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) }}{{ end -}}
+    {{- range $name, $limit := .sidecarLimits -}}
+      {{- $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) -}}
+    {{- end -}}
   {{- end -}}
   {{- $annotations | toJson -}}
 {{- end -}}

@@ -89,7 +89,9 @@ or too large for 64 bits, is returned unchanged, for the rules or the API server
   {{- if eq $unit "m" -}}
     {{- $number = divf $number 1000 -}}
   {{- else -}}
-    {{- range until (get $powers (trimSuffix "i" $unit | replace "K" "k") | int) }}{{ $number = mulf $number (ternary 1024 1000 (hasSuffix "i" $unit)) }}{{ end -}}
+    {{- range until (get $powers (trimSuffix "i" $unit | replace "K" "k") | int) -}}
+      {{- $number = mulf $number (ternary 1024 1000 (hasSuffix "i" $unit)) -}}
+    {{- end -}}
   {{- end -}}
   {{- $number -}}
 {{- end -}}

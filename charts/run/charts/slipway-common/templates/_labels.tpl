@@ -6,3 +6,21 @@ app.kubernetes.io/part-of: slipway
 app.kubernetes.io/managed-by: {{ .release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .chart.Name .chart.Version | replace "+" "_" | quote }}
 {{- end -}}
+
+{{- /*
+common.topologyRequest: JSON of the annotations that ask Kueue to keep the pods of a slice on one node pool, if
+slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool.
+*/ -}}
+{{- define "common.topologyRequest" -}}
+  {{- $annotations := dict -}}
+  {{- if and (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
+    {{- $level := "cloud.google.com/gke-nodepool" -}}
+    {{- if .sliced -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
+    {{- else -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $annotations | toJson -}}
+{{- end -}}

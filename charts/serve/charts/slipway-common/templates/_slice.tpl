@@ -18,7 +18,8 @@ Takes `slice`, `accelerators` (the table) and `key`.
   {{- $hosts := .slice.hosts | default 0 | int64 -}}
   {{- $error := "" -}}
   {{- if not $row -}}
-    {{- $error = printf "accelerator: unknown accelerator %q; use one of %s, or add it to common.accelerators." $name (keys .accelerators | sortAlpha | join ", ") -}}
+    {{- $error = printf "accelerator: unknown accelerator %q; use one of %s, or add it to common.accelerators." $name
+        (keys .accelerators | sortAlpha | join ", ") -}}
   {{- else if eq $row.kind "tpu" -}}
     {{- $fitting := include "common.slice.machineTypes" (dict "row" $row "topology" $topology) | splitList "," | compact -}}
     {{- if $hosts -}}
@@ -26,7 +27,8 @@ Takes `slice`, `accelerators` (the table) and `key`.
     {{- else if not $fitting -}}
       {{- $error = include "common.slice.noTopology" (dict "name" $name "row" $row "topology" $topology) -}}
     {{- else if and $machine (not (has $machine $fitting)) -}}
-      {{- $error = printf "machineType: %q is not a machine type of a %s slice of %s; use %s." $machine $name $topology (include "common.either" $fitting) -}}
+      {{- $error = printf "machineType: %q is not a machine type of a %s slice of %s; use %s." $machine $name $topology
+          (include "common.either" $fitting) -}}
     {{- else -}}
       {{- $machine = $machine | default (first $fitting) -}}
       {{- $chips := 1 -}}
@@ -39,16 +41,20 @@ Takes `slice`, `accelerators` (the table) and `key`.
     {{- if $topology -}}
       {{- $error = printf "topology: only TPU slices have a topology; for %s, set %s.hosts instead." $name .key -}}
     {{- else if and (eq $row.kind "gpu") (not (hasKey $machines $machine)) -}}
-      {{- $error = printf "machineType: %q is not a machine type of %s; use %s." $machine $name (include "common.either" (keys $machines | sortAlpha)) -}}
+      {{- $error = printf "machineType: %q is not a machine type of %s; use %s." $machine $name
+          (include "common.either" (keys $machines | sortAlpha)) -}}
     {{- end -}}
   {{- end -}}
   {{- if $error -}}
     {{- /* The error has the keys of a slice because `helm lint` continues after a `fail`. */ -}}
-    {{- dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" "" "chipsPerHost" 0 "hosts" 0 "chips" 0 | toJson -}}
+    {{- dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" "" "chipsPerHost" 0
+        "hosts" 0 "chips" 0 | toJson -}}
   {{- else -}}
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
-    {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts "chips" (mul $perHost $hosts) -}}
-    {{- omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip" | mergeOverwrite $of | toJson -}}
+    {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts
+        "chips" (mul $perHost $hosts) -}}
+    {{- omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip"
+        | mergeOverwrite $of | toJson -}}
   {{- end -}}
 {{- end -}}
 
@@ -105,13 +111,14 @@ by commas; "" if the row does not have the shape.
 
 {{- /*
 common.nodeLabels: JSON of the labels that nodes with these machines have on GKE, or off GKE the label of the row. Pods
-select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable. Takes `accelerator` (the result of
-common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
+select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable.
+Takes `accelerator` (the result of common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
 */ -}}
 {{- define "common.nodeLabels" -}}
   {{- $labels := dict -}}
   {{- if eq .accelerator.kind "tpu" -}}
-    {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
+    {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label
+        "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
     {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
     {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
   {{- else if eq .accelerator.kind "gpu" -}}
