@@ -109,6 +109,10 @@ def test_the_answers_count(tokenizer: Any, write: Any, text: str, expected: list
     assert counted(last, CONVERSATION) == expected[-1].split()
 
 
+def test_the_text_of_a_template(tokenizer: Any) -> None:
+    assert counted(ChatTemplate(tokenizer, CHATML), CONVERSATION[:2]) == ["It", "is", "two", ".", "<|im_end|>"]
+
+
 def test_the_plain_template(tokenizer: Any) -> None:
     assert counted(ChatTemplate(tokenizer, PLAIN), CONVERSATION) == ["It", "is", "two", ".", "</s>", "No", ".", "</s>"]
 

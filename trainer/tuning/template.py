@@ -133,9 +133,11 @@ class ChatTemplate:
 
 
 def named(template: str) -> str:
-    """Return the text of PLAIN, or of a file. Raises ConfigError if it cannot be read."""
+    """Return the text of PLAIN, of a Jinja text, or of a file. Raises ConfigError if it cannot be read."""
     if template == PLAIN:
         return _PLAIN
+    if "{" in template:
+        return template
     try:
         return Path(template).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -165,6 +165,10 @@ class LocalSubmitter(LocalBackend):
         is_path = "/" in (path or "") and tokenizer.get("kind") != "huggingface"
         if path and (is_path or Path(path).expanduser().exists()):
             tokenizer["path"] = _absolute(path)
+        tuning = config.get("tuning") or {}
+        template = tuning.get("template")
+        if template and template != "plain" and "{" not in template:  # else it is a text
+            tuning["template"] = _absolute(template)
         source = config.get("from")
         if isinstance(source, str) and "/" in source:
             config["from"] = _absolute(source)

@@ -1,0 +1,21 @@
+"""The product `tuning`: the examples of a fine-tuning."""
+
+from __future__ import annotations
+
+from launcher.plugins import Command, Product
+
+PRODUCT = Product(
+    title="Fine-tune",
+    package="launcher.products.tuning.cli",
+    commands={
+        "data": Command(
+            "Show the examples of a fine-tuning as the trainer reads them.",
+            (
+                "launcher data preview run.yaml",
+                "launcher data preview run.yaml --set data.files='[answers.jsonl]' --count 10",
+            ),
+            "docs/how-to/fine-tune-on-conversations.md",
+        ),
+    },
+    api={"preview_data": "launcher.products.tuning.api"},
+)

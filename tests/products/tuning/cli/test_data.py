@@ -1,0 +1,110 @@
+"""`launcher data preview` as a user types it, with the tokenizer of MaxText's package."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Launcher
+
+ROWS = [
+    {"prompt": "What is 2 plus 2?", "completion": "4"},
+    {
+        "messages": [
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Hi"},
+            {"role": "user", "content": "What is 1 plus 1?"},
+            {"role": "assistant", "content": "2"},
+        ]
+    },
+    {"instruction": "Say a.", "output": "a " * 100},
+]
+VALUES = """
+run: {name: tuned, kind: local}
+from: weights/base
+slice: {accelerator: cpu, hosts: 1}
+storage: {kind: local}
+data: {files: [rows.jsonl], heldOut: {fraction: 0}}
+tuning: {method: sft, template: plain}
+train: {max_target_length: 64, per_device_batch_size: 1, steps: 2}
+"""
+
+
+@pytest.fixture
+def values(launcher: Launcher) -> str:
+    (launcher.folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (launcher.folder / "tune.yaml").write_text(VALUES)
+    return "tune.yaml"
+
+
+def test_the_examples_as_the_trainer_reads_them(launcher: Launcher, values: str) -> None:
+    result = launcher("data", "preview", values, "--count", "2")
+    assert result.code == 0, result.err
+    path = launcher.folder / "rows.jsonl"
+    assert result.out.splitlines() == [
+        f"{path}: line 1: 18 tokens, 3 counted",
+        "Question: What is 2 plus 2?",
+        "Answer:{+4</s>+}",
+        "",
+        f"{path}: line 2: 38 tokens, 6 counted",
+        "System: Be short.",
+        "Question: Hello",
+        "Answer:{+Hi</s>+}",
+        "Question: What is 1 plus 1?",
+        "Answer:{+2</s>+}",
+        "",
+        "3 examples: 120 tokens, 64 counted (53%); the longest example has 112 tokens.",
+        "They fill about 2 sequences of 64 tokens.",
+        "Too long and cut: 1 (tuning.tooLong).",
+    ]
+
+
+def test_as_json(launcher: Launcher, values: str) -> None:
+    result = launcher("data", "preview", values, "--count", "1", "-o", "json", "--set", "tuning.tooLong=drop")
+    assert result.code == 0, result.err
+    shown = json.loads(result.out)
+    assert (shown["read"], shown["complete"], shown["dropped"], shown["cut"]) == (3, True, 1, 0)
+    assert [part[1] for part in shown["examples"][0]["parts"]] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("row", "sets", "message"),
+    [
+        ("{", (), "line 2 is not valid JSON"),
+        ('{"text": "a"}', (), "line 2 has none of the columns messages, or prompt and completion, or instruction and"),
+        ('{"messages": [{"role": "boss", "content": "a"}]}', (), 'line 2 has messages[0] with the role "boss"; the'),
+        ('{"prompt": "a", "completion": ""}', (), "line 2 has completion, an empty answer; remove the row."),
+        ('{"prompt": "a </s>", "completion": "b"}', (), "line 2 has the special token </s> in the text of message 0"),
+        (
+            '{"prompt": "a", "completion": "b"}',
+            ("tuning.template=",),
+            "the tokenizer has no chat template; set it to a",
+        ),
+        (
+            '{"prompt": "a", "completion": "b"}',
+            ("tuning.tooLong=refuse",),
+            "has 112 tokens, and train.max_target_length",
+        ),
+        ('{"prompt": "a", "completion": "b"}', ("tuning.method=pretrain",), "tuning.method is pretrain; set it to sft"),
+    ],
+)
+def test_what_is_not_an_example_is_named(
+    launcher: Launcher, values: str, row: str, sets: tuple[str, ...], message: str
+) -> None:
+    (launcher.folder / "rows.jsonl").write_text(f"{json.dumps(ROWS[0])}\n{row}\n{json.dumps(ROWS[2])}\n")
+    result = launcher("data", "preview", values, *(word for each in sets for word in ("--set", each)))
+    assert result.code == 1
+    assert result.out == ""
+    assert message in result.err
+
+
+def test_the_data_of_a_cluster_is_not_on_this_machine(launcher: Launcher, values: str) -> None:
+    cluster = ["--set", "run.kind=ray-job", "--set", "slice.accelerator=v6e", "--set", "slice.topology=2x4"]
+    cluster += ["--set", "storage.kind=gcsfuse", "--set", "storage.bucket=some-bucket", "--set", "image.tag=v1"]
+    cluster += ["--set", "image.repository=example.com/trainer", "--set", "from=base@3"]
+    result = launcher("data", "preview", values, *cluster, "--set", "data.files=[/data/rows]", "--set", "slice.hosts=0")
+    assert result.code == 1
+    assert "/data/rows does not exist" in result.err
+    assert "copy a part of the data, and add --set data.files='[FILE]'" in result.err
