@@ -80,12 +80,12 @@ def test_as_json(launcher: Launcher, values: str) -> None:
         (
             '{"prompt": "a", "completion": "b"}',
             ("tuning.template=",),
-            "the tokenizer has no chat template; set it to a",
+            "the tokenizer has no chat template; set it",
         ),
         (
             '{"prompt": "a", "completion": "b"}',
             ("tuning.tooLong=refuse",),
-            "has 112 tokens, and train.max_target_length",
+            "has 112 tokens, and train.max_target",
         ),
         ('{"prompt": "a", "completion": "b"}', ("tuning.method=pretrain",), "tuning.method is pretrain; set it to sft"),
     ],
@@ -107,4 +107,4 @@ def test_the_data_of_a_cluster_is_not_on_this_machine(launcher: Launcher, values
     result = launcher("data", "preview", values, *cluster, "--set", "data.files=[/data/rows]", "--set", "slice.hosts=0")
     assert result.code == 1
     assert "/data/rows does not exist" in result.err
-    assert "copy a part of the data, and add --set data.files='[FILE]'" in result.err
+    assert "copy some of the data, and add --set data.files='[FILE]'" in result.err
