@@ -72,7 +72,7 @@ def preview_data(files: Files, sets: Sets = (), *, count: int = 3) -> Preview:
             if config["run"]["kind"] != "local" and "does not exist" in error.message:
                 raise LauncherError(
                     error.message,
-                    "The preview reads files of this machine: copy some of the data, and add --set data.files='[FILE]'.",
+                    "The preview reads files of this machine: copy some of it, and add --set data.files='[FILE]'.",
                 ) from error
             raise
     data = json.loads(line)

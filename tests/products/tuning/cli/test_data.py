@@ -107,4 +107,4 @@ def test_the_data_of_a_cluster_is_not_on_this_machine(launcher: Launcher, values
     result = launcher("data", "preview", values, *cluster, "--set", "data.files=[/data/rows]", "--set", "slice.hosts=0")
     assert result.code == 1
     assert "/data/rows does not exist" in result.err
-    assert "copy some of the data, and add --set data.files='[FILE]'" in result.err
+    assert "copy some of it, and add --set data.files='[FILE]'" in result.err
