@@ -1147,6 +1147,25 @@ BAD = [
     InvalidValues("slice", "slice: null", "missing property 'slice'"),
     InvalidValues("run", "run: []", "got array, want object"),
     InvalidValues("steps", "steps: 30", "additional properties 'steps' not allowed"),
+    # Fine-tuning.
+    InvalidValues(
+        "tuning.method", "tuning: {method: sft}", "tuning.method: sft changes a model that exists; set from", RUNS
+    ),
+    InvalidValues(
+        "data.files", "from: base\ntuning: {method: sft}", "data.files is empty; tuning.method: sft requires", RUNS
+    ),
+    InvalidValues(
+        "data.files",
+        "from: base\ntuning: {method: sft}\ndata: {corpus: '', files: [/data/a.jsonl, /data/b.md]}",
+        '"/data/b.md" is text without columns; tuning.method: sft requires .jsonl or .parquet files.',
+        RUNS,
+    ),
+    InvalidValues(
+        "tuning.template",
+        "from: base\ntuning: {method: sft, template: chat.jinja}\ndata: {corpus: '', files: [/data/a.jsonl]}",
+        'tuning.template is "chat.jinja", a relative path, and the pods do not have the files of this machine;',
+        RUNS,
+    ),
 ]
 """Rows with one mistake each."""
 
@@ -1300,6 +1319,15 @@ GOOD_VALUES = {
     "a step to start from": ("from: base-2@0", RUNS),
     "imported weights to start from": ("from: /data/weights of ours/llama/", RUNS),
     "weights in a bucket to start from": ("from: gs://weights/llama/items", RUNS),
+    "conversations": (
+        "from: base\ntuning: {method: sft, columns: {prompt: q, completion: a}}\n"
+        "data: {corpus: '', files: [/data/a.jsonl]}",
+        RUNS,
+    ),
+    "the text of a chat template": (
+        "from: base\ntuning: {method: sft, template: '{{ messages }}'}\ndata: {corpus: '', files: [/data/a.jsonl]}",
+        RUNS,
+    ),
     "weights of this machine to start from": ("from: weights/llama", (LOCAL,)),
     "nulls that take a map's key back": ("train: {steps: null}", ALL),
     "a run with the groups and labels of a cluster, which it ignores": (

@@ -2,7 +2,7 @@
 {{- define "ray-cluster.others" -}}
 ["run.name", "run.kind", "run.maxRestarts", "run.command", "run.deadlineSeconds", "run.startDeadlineSeconds",
 "run.ttlSeconds", "run.keepFinishedDays", "serve", "tracking.wandb.project", "tracking.wandb.entity",
-"tracking.wandb.mode", "data", "from", "train"]
+"tracking.wandb.mode", "data", "from", "tuning", "train"]
 {{- end -}}
 
 {{- define "ray-cluster.emptyValues" -}}

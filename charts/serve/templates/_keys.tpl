@@ -2,7 +2,7 @@
 {{- define "serve.others" -}}
 ["run.name", "run.kind", "run.cluster", "run.maxRestarts", "run.command", "run.deadlineSeconds",
 "run.startDeadlineSeconds", "run.ttlSeconds", "run.keepFinishedDays", "security.k8sTokenAuth", "cluster.groups",
-"cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking", "data", "from"]
+"cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking", "data", "from", "tuning"]
 {{- end -}}
 
 {{- define "serve.emptyValues" -}}
