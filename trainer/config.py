@@ -405,6 +405,9 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "enable_single_controller": False,
         # MaxText counts the slices from the devices; slice.count requests them.
         "num_slices": -1,
+        # trainer/tuning makes the masks.
+        "use_sft": False,
+        "sft_train_on_completion_only": True,
         # trainer/metrics.py writes it instead: evaluations truncate MaxText's file, and restarts duplicate its lines.
         "metrics_file": "",
         # MaxText has two: one is for inference, the other uploads to buckets by their URL.

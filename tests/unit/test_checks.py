@@ -84,6 +84,8 @@ CASES = [
     # MaxText's keys.
     ("train: {learning_rte: 1}\n", "MaxText has no key learning_rte; did you mean train.learning_rate?"),
     ("train: {learningRate: 1}\n", "MaxText has no key learningRate; did you mean train.learning_rate?"),
+    ("train: {use_sft: true}\n", "train.use_sft is set by Slipway: use tuning.method: sft."),
+    ("train: {sft: true}\n", "MaxText has no key sft; for fine-tuning on conversations, set tuning.method: sft."),
     ("train: {lora_rank: 8}\n", "MaxText has no key lora_rank, and Slipway's trainer does not do LoRA: it trains all"),
     ("train: {use_dpo: true}\n", "train.use_dpo is for preference optimization (DPO), which Slipway's"),
     ("train: {lora: {rank: 8}}\n", "train.lora is for LoRA, which Slipway's trainer does not do"),

@@ -209,11 +209,13 @@ def _unseen(key: str) -> str:
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
 
-_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "sft": "SFT", "dpo": "DPO", "grpo": "GRPO"}
+_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "dpo": "DPO", "grpo": "GRPO"}
 
 
 def _for_other_training(key: str) -> str:
     """Return the end of the message about a key of a kind of training that other programs have."""
+    if re.search(r"(?<![a-z])sft(?![a-z])", key.lower()):
+        return "; for fine-tuning on conversations, set tuning.method: sft."
     kind = re.search(rf"(?<![a-z])({'|'.join(_ABBREVIATIONS)})(?![a-z])", key.lower())
     return (
         f", and Slipway's trainer does not do {_ABBREVIATIONS[kind[1]]}: it trains all weights on text." if kind else ""

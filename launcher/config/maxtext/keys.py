@@ -24,6 +24,8 @@ OWNED: dict[str, str] = {
     "wandb_project_name": "use tracking.wandb.project.",
     "wandb_run_name": "use run.name, which is also the name in W&B.",
     "num_slices": "use slice.count.",
+    "use_sft": "use tuning.method: sft.",
+    "sft_train_on_completion_only": "use tuning.method: sft, whose loss counts the answers only.",
     "hf_access_token": "set HF_TOKEN in the environment, which is not stored in the run's record.",
 }
 """MaxText keys that Slipway sets, with what to use instead."""
@@ -40,7 +42,6 @@ OWNED_WITH_DATA = (
 OTHER_TRAINING: dict[str, str] = {
     "reinforcement learning (GRPO)": r"use_grpo|rollout_\w+|(\w+_)?vllm(_\w+)?",
     "preference optimization (DPO)": r"(use_)?dpo",
-    "supervised fine-tuning on answers (SFT)": r"(use_)?sft(_\w+)?|formatting_func_\w+",
     "LoRA": r"lora|lora_input_adapters_path|hf_lora_adapter_path",
     "distillation": r"(distill|student|teacher)_\w+",
 }
