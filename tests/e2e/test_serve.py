@@ -96,15 +96,7 @@ WORDS = {"question": "import", "choices": ["os", "xyzzy"], "answer": 0}
 
 def _evaluate(team: Team) -> None:
     """Evaluate the run on a task without data of the Hugging Face Hub. A run writes the task into the claim."""
-    files = {"words.yaml": TASK, "words.jsonl": f"{json.dumps(WORDS)}\n"}
-    program = (
-        "import json, pathlib; folder = pathlib.Path('/data/tasks'); folder.mkdir(parents=True, exist_ok=True); "
-        f"[(folder / name).write_text(text) for name, text in json.loads({json.dumps(files)!r}).items()]"
-    )
-    alone: Any = {"run": {"command": ["python", "-c", program]}, "slice": {"hosts": 1}}
-    file = team.member.values(f"{team.name}-tasks-program", alone)
-    team.submit([*team.trainer("tasks", "job-set"), "-f", file])
-    team.becomes("tasks", "succeeded", seconds=START)
+    team.write("tasks", "/data/tasks", {"words.yaml": TASK, "words.jsonl": f"{json.dumps(WORDS)}\n"})
     asked = ("--tasks", "words", "--tasks-folder", "/data/tasks", "--step", str(FIRST))
     found = team.member.query("eval", RUN, *asked, "-n", team.name, seconds=1000)
     ((result,),) = (one["results"] for one in found)
