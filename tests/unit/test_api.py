@@ -21,7 +21,7 @@ NAMES = {
     "list": "list_runs",
     "diff": "diff_run",
     "image": "build_image",
-    "cluster": "plan_cluster",
+    "cluster": "plan_cluster", "data": "preview_data",
     "import": "import_weights",
     "eval": "evaluate",
     "simulate": "simulate_cluster",
