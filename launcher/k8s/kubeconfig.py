@@ -94,7 +94,8 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     if split.scheme not in ("http", "https") or not split.hostname or "@" in split.netloc:
         raise LauncherError(
             f"The kubeconfig {cluster.file} gives {proxies.shown(server)} as the server of the cluster "
-            f"{cluster.name}; it must be a URL that begins with https://, without a user and password."
+            f"{cluster.name}; it must be a URL that begins with https://"
+            + (", without a user and password." if "@" in split.netloc else ".")
         )
     server = split._replace(query="", fragment="").geturl()
     user = _named(sources, "users", name, chosen) if (name := chosen.text("user")) else None

@@ -215,6 +215,8 @@ MAXTEXT = [
         OURS_ALONE + "Ray Train has set jax.distributed up before MaxText starts; MaxText then leaves it alone anyway.",
     ),
     Row("enable_single_controller", ABSENT, False, "MaxText's default, said: the other one is not for Ray Train."),
+    Row("use_sft", ABSENT, False, "MaxText's default, said: tuning.method selects the training."),
+    Row("sft_train_on_completion_only", ABSENT, True, "As use_sft."),
     Row("num_slices", ABSENT, -1, "MaxText's default, said: counted from the devices."),
     Row("metrics_file", ABSENT, "", "MaxText's default, said: the trainer writes metrics.jsonl itself."),
     Row("prometheus_port", ABSENT, 0, "MaxText's default, said: it is of its inference; tracking.metricsPort is ours."),

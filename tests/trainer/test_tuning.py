@@ -25,10 +25,10 @@ from tests.tiny_model import TINY_MODEL
 from tests.trainer.runs import CHECKOUT, Run, TrainingHarness, numbers, steps
 from trainer.tuning.template import PLAIN
 
-STEPS = 200
+STEPS = 400
 KEYS: dict[str, Any] = {
     "steps": STEPS,
-    "learning_rate": 1e-2,
+    "learning_rate": 3e-3,
     "per_device_batch_size": 8,
     "checkpoint_period": 30,
     "eval_interval": None,
@@ -45,7 +45,7 @@ WITH_GENERATION = (
 def question(number: int) -> dict[str, Any]:
     return {
         "messages": [
-            {"role": "user", "content": f"Is {number} even or odd?"},
+            {"role": "user", "content": f"Is it even or odd: {' '.join(str(number))}"},
             {"role": "assistant", "content": ("even", "odd")[number % 2]},
         ]
     }
@@ -132,7 +132,7 @@ def test_a_tuned_model_answers_held_out_questions(lab: TrainingHarness, tuned: R
     assert correct(before, files) == 0
     lines = [line for line in tuned.metrics() if "loss" in line]
     assert lines[-1]["epoch"] > 1
-    assert all(line["examples"] > 8 and line["counted_tokens"] > line["examples"] for line in lines)
+    assert all(line["examples"] >= 8 and line["counted_tokens"] > line["examples"] for line in lines)
     assert tuned.metrics()[-1]["eval_loss"] < tuned.metrics()[0]["eval_loss"] / 5
 
 

@@ -11,8 +11,8 @@ PRODUCT = Product(
         "data": Command(
             "Show the examples of a fine-tuning as the trainer reads them.",
             (
-                "launcher data preview run.yaml",
-                "launcher data preview run.yaml --set data.files='[answers.jsonl]' --count 10",
+                "launcher data preview mine.yaml",
+                "launcher data preview mine.yaml --set data.files='[answers.jsonl]' --count 10",
             ),
             "docs/how-to/fine-tune-on-conversations.md",
         ),
