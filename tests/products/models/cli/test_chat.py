@@ -45,8 +45,8 @@ class Terminal:
         self.process.send(keys)
 
     def until_prompt(self) -> str:
-        """Return what the terminal shows until the next prompt."""
-        self.process.expect(r"(^|\n)(\x1b\[\?2004h)?> ")
+        """Return what the terminal shows until the next prompt, in a new line: an answer can have "> ", too."""
+        self.process.expect(r"\n(\x1b\[\?2004h)?> ")
         return plain(self.process.before)
 
     def pieces(self, number: int) -> None:
