@@ -32,15 +32,7 @@ from trainer import data
 CHECKOUT = Path(__file__).parents[1]
 XPK = "xpk==1.16.0"
 TRAIN: dict[str, Any] = {
-    "base_emb_dim": 128,
-    "base_num_decoder_layers": 2,
-    "base_num_query_heads": 4,
-    "base_num_kv_heads": 2,
-    "head_dim": 32,
-    "base_mlp_dim": 384,
-    "attention": "dot_product",
-    "max_target_length": 256,
-    "per_device_batch_size": 4,
+    **bench_tuning.MODEL,
     "learning_rate": 3e-3,
     "enable_checkpointing": False,
     "num_epoch": 1,

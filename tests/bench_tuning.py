@@ -17,7 +17,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).parents[1]
 STEPS, ROUNDS, ROWS = 60, 3, 4000
-TRAIN: dict[str, Any] = {
+MODEL: dict[str, Any] = {
     "base_emb_dim": 128,
     "base_num_decoder_layers": 2,
     "base_num_query_heads": 4,
@@ -27,10 +27,9 @@ TRAIN: dict[str, Any] = {
     "attention": "dot_product",
     "max_target_length": 256,
     "per_device_batch_size": 4,
-    "learning_rate": 1e-4,
-    "steps": STEPS,
-    "checkpoint_period": STEPS,
 }
+"""The model and the batch of all benchmarks of steps."""
+TRAIN: dict[str, Any] = {**MODEL, "learning_rate": 1e-4, "steps": STEPS, "checkpoint_period": STEPS}
 
 Row = tuple[str, list[float], list[float], float]
 
