@@ -3,8 +3,7 @@
 A package registers a Product with an entry point of the group `slipway.commands`: NAME = "MODULE:ATTRIBUTE". Slipway's
 own products are in launcher/products; docs/how-to/add-a-command.md shows a package of another distribution.
 
-The core asks products for what only they know through hooks: the functions at the end of this file. Without a product
-that has the hook, they return nothing.
+The core asks products for what only they know through hooks: see launcher/hooks.py.
 """
 
 from __future__ import annotations
@@ -16,16 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from launcher.errors import LauncherError
-
-if TYPE_CHECKING:
-    from launcher.config.checks.problems import Problem
-    from launcher.config.plan import LaunchPlan
-    from launcher.diagnose.doctor.finding import Finding
-    from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Target
+from typing import Any
 
 GROUP = "slipway.commands"
 _OWN = "launcher.products."
@@ -55,16 +45,6 @@ class Product:
     api: Mapping[str, str] = field(default_factory=dict)
     instead_of: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ExpectedStart:
-    """When a run that waits in a queue will start: as JSON, as a word, with its band, and as a sentence."""
-
-    data: Mapping[str, Any]
-    likely: str
-    text: str
-    sentence: str
 
 
 def products() -> tuple[Product, ...]:
@@ -106,71 +86,8 @@ def api_module(name: str) -> str | None:
     return next((product.api[name] for product in products() if name in product.api), None)
 
 
-def misfit(plan: LaunchPlan) -> Problem | None:
-    """Return the problem that an earlier forecast found: the plan does not fit. None if it is not known."""
-    for hook in _hooks("misfit"):
-        problem: Problem | None = hook(plan)
-        if problem is not None:
-            return problem
-    return None
-
-
-def forecast_speed(config: Mapping[str, Any]) -> Any:
-    """Return the speed of a run config that an earlier forecast found (step_seconds, mfu); None if not known."""
-    return next((speed for hook in _hooks("forecast_speed") if (speed := hook(config)) is not None), None)
-
-
-def expected_starts(
-    target: Target, *, name: str | None = None, within: float | None = None
-) -> dict[str, ExpectedStart]:
-    """Return when the runs of the namespace that wait in a queue start, by their names; only that of `name` if given.
-
-    Empty if it is not known. With `within`, raises LauncherError if it takes longer than about `within` seconds.
-    """
-    starts: dict[str, ExpectedStart] = {}
-    for hook in _hooks("expected_starts"):
-        starts |= hook(target, name=name, within=within)
-    return starts
-
-
-def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
-    """Return when the run of an object would start if it was submitted now; None if it is not known."""
-    return next((start for hook in _hooks("expected_start_of") if (start := hook(obj, target)) is not None), None)
-
-
-def has_model(cluster: Cluster, name: str) -> bool:
-    """Return whether a served model has the name. Raises LauncherError if the cluster does not answer or denies it."""
-    return any(hook(cluster, name) for hook in _hooks("has_model"))
-
-
-def served_models(target: Target, warn: Callable[[str], None] = lambda _: None) -> tuple[Sequence[Any], str] | None:
-    """Return the statuses of the served models, and their table, "" if none; None if no product serves models."""
-    return next((hook(target, warn) for hook in _hooks("served_models")), None)
-
-
-def not_ready(cluster: Cluster, live: Mapping[str, Any]) -> str:
-    """Return why a RayService does not answer; "" if it does, or if this is not known.
-
-    A launcher.releases.readiness.Final is why it will not answer.
-    """
-    return next((hook(cluster, live) for hook in _hooks("not_ready")), "")
-
-
-def sweep_verb(name: str) -> Callable[..., int]:
-    """Return the implementation of a command for a sweep. Raises LauncherError if no product has sweeps."""
-    for hook in _hooks("sweep_verb"):
-        verb: Callable[..., int] = hook(name)
-        return verb
-    raise LauncherError("No installed package of the launcher has commands for sweeps.", "Name a run of the sweep.")
-
-
-def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding] | None:
-    """Return how the cluster differs from the values that created it; None if no product creates clusters."""
-    lists = [hook(files, sets) for hook in _hooks("cluster_findings")]
-    return [finding for findings in lists for finding in findings] if lists else None
-
-
-def _hooks(name: str) -> Iterator[Callable[..., Any]]:
+def hooks(name: str) -> Iterator[Callable[..., Any]]:
+    """Yield the functions that the installed products have for a question of the core (launcher/hooks.py)."""
     for product in products():
         if name in product.hooks:
             module, _, attribute = product.hooks[name].partition(":")

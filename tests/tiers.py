@@ -121,8 +121,8 @@ SLOW = frozenset(
         "tests/cli/test_private_runs.py::test_another_user_reads_nothing_of_a_run",
         "tests/products/gke/gcloud/test_recorded.py::test_the_mistakes_of_the_tutorial",
         "tests/products/gke/gcloud/test_recorded.py::test_the_real_gcloud_sends_what_is_recorded",
-        "tests/products/inspect/test_dashboard.py::test_another_user_of_this_machine_is_refused_even_with_the_token",
-        "tests/products/inspect/test_dashboard.py::test_another_user_who_closes_the_socket_is_refused_even_with_the_token",
+        "tests/products/ray_cluster/test_dashboard.py::test_another_user_of_this_machine_is_refused_even_with_the_token",
+        "tests/products/ray_cluster/test_dashboard.py::test_another_user_who_closes_the_socket_is_refused_even_with_the_token",
         "tests/unit/test_stop_signal.py::test_a_containers_first_process_ends_while_it_starts",
         "tests/products/report/cli/test_report_bucket.py::test_a_bucket_that_does_not_answer",
         "tests/products/sweeps/cli/test_sweep.py::test_a_terminal_shows_a_table_of_the_runs",
@@ -168,7 +168,7 @@ LONG = frozenset(
         # test_clean_removes_what_a_killed_suite_left kills it at one moment.
         "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
-        "tests/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
+        "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
         # The scanners and formats of others.
         "tests/charts/test_scan.py",

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from launcher.api.alternatives import Alternatives, choose_alternative
     from launcher.api.insight import doctor, explain
     from launcher.api.measurements import metrics
-    from launcher.api.named_runs import run_names
     from launcher.api.plans import check, plan, refuse_misfits, render, values
-    from launcher.api.ray_clusters import clusters
     from launcher.api.releases import (
         check_release,
         diff_run,
@@ -70,7 +68,6 @@ __all__ = [
     "check",
     "check_release",
     "choose_alternative",
-    "clusters",
     "default_files",
     "delete",
     "diff_run",
@@ -93,7 +90,6 @@ __all__ = [
     "render",
     "render_release",
     "resolve",
-    "run_names",
     "run_or_model",
     "select",
     "status",
@@ -109,9 +105,7 @@ _MODULES = {
     "launcher.api.insight": "doctor explain",
     "launcher.api.measurements": "metrics",
     "launcher.api.plans": "check plan refuse_misfits render values",
-    "launcher.api.ray_clusters": "clusters",
     "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
-    "launcher.api.named_runs": "run_names",
     "launcher.api.run_lists": "list_runs",
     "launcher.api.run_logs": "logs",
     "launcher.api.runs": "WaitTimeout cancel delete status wait",

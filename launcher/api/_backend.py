@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from launcher import hooks
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s.kubeconfig import NoCluster
@@ -38,10 +39,8 @@ def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Submitter:
         cluster = replace(target, namespace=named or target.namespace).cluster()
     except NoCluster as error:
         raise NoCluster(error.message, f"{error.hint} To run on this machine: --set run.kind=local.") from error
-    if plan.kind is RunKind.RAY_CLUSTER:
-        from launcher.backends.ray_cluster.submitter import RayClusterSubmitter
-
-        return RayClusterSubmitter(cluster)
+    if not plan.kind.has_object:
+        return hooks.submitter(plan.kind, cluster)
     from launcher.backends.kubernetes.submitter import KubernetesSubmitter
     from launcher.diagnose import preflight
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from launcher import formatting, plugins
+from launcher import formatting, hooks
 from launcher.backends.base import State, Submission
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _after(plan: LaunchPlan) -> float:
 def _errors(plan: LaunchPlan, backend: Submitter) -> Iterator[Problem]:
     from launcher.config.checks.problems import ERROR
 
-    misfit = plugins.misfit(plan)
+    misfit = hooks.misfit(plan)
     if misfit is not None:
         yield misfit
     yield from (problem for problem in backend.problems(plan) if problem.severity == ERROR)

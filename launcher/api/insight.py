@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from launcher.backends.lookup import find_run, no_run
 from launcher.errors import LauncherError
+from launcher.hooks import cluster_findings
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.plugins import cluster_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher import plugins
+from launcher import hooks
 from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
 from launcher.api.alternatives import alternatives, in_alternatives
@@ -81,7 +81,7 @@ def check(
     wanted = plan_launch(user, chart_defaults(CHART), name=name)
     of_each = []
     for each in alternatives(wanted):
-        misfit = plugins.misfit(each)
+        misfit = hooks.misfit(each)
         of_one = [] if misfit is None else [misfit]
         if (live or each.kind is RunKind.LOCAL) and not has_errors([*found, *of_one]):
             of_one += backend_for(each, target).problems(each)
@@ -103,7 +103,7 @@ def refuse_misfits(*plans: LaunchPlan) -> None:
     """
     from launcher.config.plan import CheckFailed
 
-    found = [one for plan in plans if not plan.force and (one := plugins.misfit(plan)) is not None]
+    found = [one for plan in plans if not plan.force and (one := hooks.misfit(plan)) is not None]
     if found:
         failed = CheckFailed(list(dict.fromkeys(found)))
         failed.hint = "launcher forecast shows the details; --force submits it anyway."

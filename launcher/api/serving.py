@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from launcher import plugins
+from launcher import hooks
 from launcher.backends.lookup import NoSuchRun, is_name
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
@@ -66,6 +66,6 @@ def run_or_model[Run](
 def _has_model(name: str, target: Target) -> bool:
     """Return whether a served model has the name; False if the cluster does not answer or denies it."""
     try:
-        return target.cluster_requested and is_name(name) and plugins.has_model(target.cluster(), name)
+        return target.cluster_requested and is_name(name) and hooks.has_model(target.cluster(), name)
     except LauncherError:
         return False

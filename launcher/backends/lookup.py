@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from launcher import plugins
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -75,17 +76,14 @@ def reachable_backends(target: Target, in_namespaces: type[KubernetesBackend] | 
     if not target.cluster_requested:
         return places, None
     from launcher.backends.kubernetes.backend import KubernetesBackend
-    from launcher.backends.ray_cluster.backend import RayClusterBackend
 
     try:
         cluster = target.cluster()
     except LauncherError as error:
         return places, error
-    kinds = (
-        (in_namespaces or KubernetesBackend)(cluster, all_namespaces=target.all_namespaces),
-        RayClusterBackend(cluster, all_namespaces=target.all_namespaces),
-    )
-    return [*places, *kinds], None
+    kubernetes = (in_namespaces or KubernetesBackend)(cluster, all_namespaces=target.all_namespaces)
+    added = [hook(cluster, all_namespaces=target.all_namespaces) for hook in plugins.hooks("backend")]
+    return [*places, kubernetes, *added], None
 
 
 def _ask_each[Answer](

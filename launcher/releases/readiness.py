@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher import plugins
-from launcher.k8s import label_keys, objects
-from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, POD, RAY_CLUSTER, RAY_SERVICE
+from launcher import hooks
+from launcher.k8s import objects
+from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, RAY_CLUSTER, RAY_SERVICE
 from launcher.k8s.kueue.queues import Queue
 from launcher.k8s.objects import Manifest
-from launcher.k8s.pods import Pod
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind
@@ -59,8 +58,8 @@ def not_ready(cluster: Cluster, rendered: Sequence[Manifest]) -> list[str]:
     looks = {
         CLUSTER_QUEUE.kind: (CLUSTER_QUEUE, _queue),
         LOCAL_QUEUE.kind: (LOCAL_QUEUE, _queue),
-        RAY_CLUSTER.kind: (RAY_CLUSTER, ray_cluster),
-        RAY_SERVICE.kind: (RAY_SERVICE, _ray_service),
+        RAY_CLUSTER.kind: (RAY_CLUSTER, _asked),
+        RAY_SERVICE.kind: (RAY_SERVICE, _asked),
     }
     missing = []
     for obj in rendered:
@@ -83,40 +82,7 @@ def _queue(_cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     return "" if active.is_true else f"{called} is not active: {active.message.rstrip('.')}."
 
 
-def ray_cluster(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
-
+def _asked(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
     if live is None:
         return f"The {kind.kind} of the release no longer exists."
-    name = objects.name(live)
-    called = f"RayCluster {name}"
-    if objects.is_true(live, "HeadPodReady") and objects.is_true(live, "RayClusterProvisioned"):
-        return ""
-    if live["spec"].get("suspend"):
-        queue = objects.label(live, label_keys.KUEUE_QUEUE)
-        return f"{called} waits in the queue {queue} for its chips." if queue else f"{called} is suspended."
-    if not objects.status(live):
-        return f"{called}: KubeRay has not processed it yet."
-    failure = objects.condition(live, "ReplicaFailure")
-    if failure.is_true:
-        return f"{called}: its pods cannot be created: {failure.message.rstrip('.')}."
-    pods = list(map(Pod, cluster.list(POD, objects.namespace(live), labels=f"{label_keys.RAY_CLUSTER}={name}")))
-    waiting = [pod for pod in pods if not pod.ready]
-    if waiting:
-        why = _why(waiting[0])
-        return f"{called}: {len(pods) - len(waiting)} of {len(pods)} pods are ready; {waiting[0].name}: {why}."
-    return f"{called}: it has {len(pods)} pods, but KubeRay does not report it as provisioned yet."
-
-
-def _ray_service(cluster: Cluster, kind: Kind, live: Manifest | None) -> str:
-    return f"The {kind.kind} of the release no longer exists." if live is None else plugins.not_ready(cluster, live)
-
-
-def _why(pod: Pod) -> str:
-    """Return why a pod is not ready, as Kubernetes reports it."""
-    for container in pod.all_containers:
-        waiting = container.waiting
-        if waiting is not None and waiting.reason not in ("", "PodInitializing"):
-            return ": ".join(part.rstrip(".") for part in (waiting.reason, waiting.message) if part)
-    if pod.scheduled.is_false and pod.scheduled.message:
-        return pod.scheduled.message.rstrip(".")
-    return (pod.phase or "Pending").lower()
+    return hooks.not_ready(cluster, kind.kind, live)

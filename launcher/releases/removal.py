@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from launcher import hooks
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.helm import diff
@@ -83,7 +84,7 @@ def plan_removal(name: str, target: Target) -> Removal:
         )
     kept = [obj for obj in found if diff.is_kept(obj)]
     removed = [obj for obj in found if not diff.is_kept(obj) and diff.live_object(cluster, obj) is not None]
-    in_clusters, unseen = users.in_ray_clusters(cluster, removed)
+    in_clusters, unseen = hooks.active_jobs(cluster, removed)
     needed_by = users.in_queues(cluster, removed) + in_clusters
     unseen += sorted(cluster.unreadable)  # they may need it
     return Removal(release, cluster, helm, removed, kept, needed_by, unseen)

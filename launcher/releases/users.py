@@ -1,4 +1,4 @@
-"""The runs that use a release's queues or its Ray cluster."""
+"""The runs that use a release's queues."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
-from launcher.errors import LauncherError
 from launcher.helm import diff
 from launcher.helm.diff import ObjectChange
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import RAY_CLUSTER, WORKLOAD
+from launcher.k8s.client import WORKLOAD
 from launcher.k8s.kueue.workloads import TEMPLATES, Workload, workloads
-from launcher.k8s.label_keys import RUN
 from launcher.k8s.objects import Manifest
 
 if TYPE_CHECKING:
@@ -92,33 +89,3 @@ def _run(workload: Workload) -> str:
 def _flavors(queue: Mapping[str, Any]) -> set[str]:
     groups = (queue.get("spec") or {}).get("resourceGroups") or ()
     return {str(flavor["name"]) for group in groups for flavor in group.get("flavors") or ()}
-
-
-def in_ray_clusters(cluster: Cluster, made: Sequence[Manifest]) -> tuple[list[str], list[str]]:
-    """Return the active jobs in the Ray clusters among the objects, and a sentence for each unreachable cluster.
-
-    The jobs are the launcher's and others, as "namespace/name".
-    """
-    found: list[str] = []
-    unseen: list[str] = []
-    for obj in made:
-        if obj["kind"] != "RayCluster":
-            continue
-        try:
-            found += _jobs_in(cluster, obj)
-        except LauncherError as error:
-            unseen.append(f"The jobs in the Ray cluster {objects.name(obj)} cannot be listed: {error.message}")
-    return sorted(found), unseen
-
-
-def _jobs_in(cluster: Cluster, obj: Manifest) -> list[str]:
-
-    namespace = objects.namespace(obj) or cluster.namespace
-    there = cluster.get(RAY_CLUSTER, objects.name(obj), namespace)
-    if there is None or not objects.is_true(there, "RayClusterProvisioned"):
-        return []  # its head has never accepted a job
-    jobs = RayJobs(RayHead(cluster, there, named=True)).list()
-    names = [
-        str((job.get("metadata") or {}).get(RUN) or job["submission_id"]) for job in jobs if job["status"] not in ENDED
-    ]
-    return [f"{namespace}/{name}" for name in names]

@@ -193,11 +193,6 @@ def test_wait_with_an_invalid_duration(launcher: Launcher, text: str) -> None:
 
 def test_verbs_of_a_cluster_for_a_local_run(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
-    dashboard = launcher("dashboard", "demo")
-    assert (dashboard.code, dashboard.out) == (1, "")
-    assert dashboard.err.splitlines()[0] == (
-        'Error: The run "demo" is on this machine; only a Ray cluster in Kubernetes has a dashboard.'
-    )
     shell = launcher("shell", "demo", "--", "true")
     assert (shell.code, shell.out) == (1, "")
     assert shell.err == (

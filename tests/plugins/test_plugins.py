@@ -123,13 +123,14 @@ RUN = ("--name", "demo", "--set", "image.repository=example.com/trainer", "--set
 _UNIT = ("plan", "values", "states", "explain_queue", "preflight", "unreadable_objects", "overlay_schema")
 CORE_TESTS = ["tests/cli/test_values.py", *(f"tests/unit/test_{name}.py" for name in _UNIT)]
 PRODUCTS = sorted(path.parent.name for path in (CHECKOUT / "launcher/products").glob("*/product.py"))
+ALL = [*PRODUCTS, "common"]  # and what they share
 
 
-@pytest.mark.parametrize("removed", [PRODUCTS, *([name] for name in PRODUCTS)], ids=lambda names: "-".join(names))
+@pytest.mark.parametrize("removed", [ALL, *([name] for name in PRODUCTS)], ids=lambda names: "-".join(names))
 def test_the_core_works_without_products(tmp_path: Path, removed: list[str]) -> None:
     """Their commands are gone; nothing else changes, and nothing warns."""
     copy = without(tmp_path, removed)
-    commands = {verb for name in removed for verb in product(name).commands}
+    commands = {verb for name in removed if name in PRODUCTS for verb in product(name).commands}
     shown = launcher(copy, "--help", checkout=copy)
     listed = set(re.findall(r"^  ([a-z]+)  ", shown.stdout, re.MULTILINE))
     assert (shown.returncode, shown.stderr, listed) == (0, "", set(verbs()) - commands)
@@ -150,7 +151,7 @@ def test_a_product_names_the_one_that_it_needs(tmp_path: Path) -> None:
 
 
 def test_what_the_core_does_without_products(tmp_path: Path) -> None:
-    copy = without(tmp_path, PRODUCTS)
+    copy = without(tmp_path, ALL)
     for verb in ("check", "render"):
         done = launcher(copy, verb, "tutorials/llama3-8b-v6e-16", *RUN, checkout=copy)
         assert done.returncode == 0, done.stderr
@@ -161,6 +162,8 @@ def test_what_the_core_does_without_products(tmp_path: Path) -> None:
     assert "Error: No installed package of the launcher has commands for sweeps" in done.stderr
     done = launcher(copy, "list", "--models", checkout=copy)
     assert "Error: No installed package of the launcher serves models" in done.stderr
+    done = launcher(copy, "list", "--clusters", checkout=copy)
+    assert "Error: No installed package of the launcher has long-lived Ray clusters" in done.stderr
     done = launcher(copy, "report", "one", checkout=copy)
     assert (done.returncode, "No such command 'report'" in done.stderr) == (2, True)
     done = launcher(copy, "doctor", "-f", "clusters/gke-standard", checkout=copy)
@@ -169,6 +172,6 @@ def test_what_the_core_does_without_products(tmp_path: Path) -> None:
 
 def test_the_tests_of_the_core_pass_without_products(tmp_path: Path) -> None:
     """Those of a few of its packages. The others are collected: to run them takes minutes."""
-    copy = without(tmp_path, PRODUCTS)
+    copy = without(tmp_path, ALL)
     python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "tests/cli", "tests/unit")
     python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE_TESTS)

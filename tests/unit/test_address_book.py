@@ -7,7 +7,6 @@ the launcher with the table, and the slow ones the real kubectl and the real Hel
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import re
@@ -21,7 +20,6 @@ from cryptography.hazmat.primitives import serialization
 
 from launcher.config.values.writer import dumps
 from launcher.errors import LauncherError
-from launcher.k8s import exec as pod_exec
 from launcher.k8s import identity, kubeconfig
 from launcher.k8s.client import connect
 from launcher.k8s.errors import Unauthorized
@@ -179,36 +177,6 @@ def test_files_of_kubectl(name: str, book: Book) -> None:
     done = _run([str(tool("kubectl")), "get", "--raw", "/version"], write_files(names, book), book)
     assert book.servers.take() == ([] if refused else DIRECT), done.stderr
     assert (done.returncode == 0) == (not refused), done.stderr
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "as-groups",
-        "certificate files",
-        "proxy with a password",
-        "proxy with TLS and a password",
-        "socks5 with a password",
-        "proxy without TLS",
-        "socks5 without TLS",
-        "tls-server-name",
-        "insecure",
-    ],
-)
-def test_a_command_in_a_pod(name: str, book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its websocket is opened by the same connection. Through a proxy without TLS, it needs a tunnel, too."""
-    case = CASES[name]
-    for variable, value in book.config(case).items():
-        monkeypatch.setenv(variable, value)
-    book.servers.take()
-    started = pod_exec.start(connect(), "demo", "trainer", ["echo"], terminal=False)
-    with contextlib.closing(started):
-        messages = [*started.messages()]
-        if started.exit_code is None:
-            messages += started.messages()
-    assert (messages, started.exit_code) == ([(pod_exec.STDOUT, b"hello")], 0)
-    sent = [line.removesuffix(", uncompressed") for line in book.servers.take()]
-    assert sent == [book.fill(line).replace("PROXY GET", "PROXY CONNECT") for line in case.sent]
 
 
 def test_a_plugin_of_another_cloud_has_an_install_hint(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends.base import RunStatus
 from launcher.cli import follow, output
 from launcher.cli.options import format_option, run_target_options
@@ -26,5 +26,5 @@ def command(name: str, target: Target, form: str) -> int:
         backend, found = api.resolve(name, target)
     backend.report_progress = output.narrate
     if not isinstance(found, RunStatus):
-        return plugins.sweep_verb("attach")(found, backend, target, form=form)
+        return hooks.sweep_verb("attach")(found, backend, target, form=form)
     return follow.to_the_end(backend, found, target, form)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends import selection
 from launcher.backends.base import Backend, RunStatus
 from launcher.backends.lookup import look_again
@@ -38,7 +38,7 @@ def command(names: tuple[str, ...], target: Target, form: str) -> None:
     backend, before = look_again(find, target)
     backend.report_progress = output.narrate
     if not isinstance(before, RunStatus):
-        plugins.sweep_verb("cancel")(before, backend, target, form=form)
+        hooks.sweep_verb("cancel")(before, backend, target, form=form)
         return
     name = before.name
     if not before.state.ended:

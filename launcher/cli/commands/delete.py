@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends import selection
 from launcher.backends.base import BEING_CANCELLED, Backend, RunStatus
 from launcher.backends.selection import RunFilter, Selected
@@ -40,7 +40,7 @@ def command(names: tuple[str, ...], only: RunFilter, dry_run: bool, yes: bool, t
         backend, status = api.resolve(names[0], target)
     backend.report_progress = output.narrate
     if not isinstance(status, RunStatus):
-        return plugins.sweep_verb("delete")(status, backend, target, confirm=not yes, form=form)
+        return hooks.sweep_verb("delete")(status, backend, target, confirm=not yes, form=form)
     return _delete_one(backend, status, target, yes=yes, form=form)
 
 

@@ -5,19 +5,31 @@ from dataclasses import replace
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends import selection
 from launcher.backends.base import RunStatus, State
-from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.backends.selection import RunFilter
 from launcher.cli import colour, output, run_table
 from launcher.cli.options import format_option, run_target_options
 from launcher.cli.selection_options import run_selection
 from launcher.errors import LauncherError, UsageError
+from launcher.hooks import ExpectedStart
 from launcher.k8s.target import Target
-from launcher.plugins import ExpectedStart
 
 _MOST_SECONDS = 5.0  # for the requests and the calculation of the column STARTS
+# The other lists: the end of the error without a product for it, the option that shows only it, and its empty text.
+_OTHERS = {
+    "served_models": (
+        "serves models",
+        "--models",
+        "No served models found. To serve one: launcher serve NAME -f FILE",
+    ),
+    "ray_clusters": (
+        "has long-lived Ray clusters",
+        "--clusters",
+        "No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE",
+    ),
+}
 _NONE = "No runs found. To start a run: launcher submit -f FILE"
 
 
@@ -74,10 +86,10 @@ def command(
         raise UsageError("--models cannot be used with --local: served models are in a cluster.")
     target = replace(target, all_namespaces=everywhere)
     if only_clusters:
-        _print_clusters(target, form)
+        _print("ray_clusters", target, form)
         return
     if only_models:
-        _print_models(target, form)
+        _print("served_models", target, form)
         return
     warned: list[str] = []
 
@@ -98,7 +110,7 @@ def command(
     starts: Sequence[ExpectedStart | None] = [None] * len(runs) if everywhere else _starts(runs, target)
     text = run_table.table(runs, ["" if start is None else start.likely for start in starts]) if runs else ""
     if form == "text" and not (sweep or names or only):
-        text = "\n\n".join(filter(None, [text, _models_text(target), _clusters_text(target)]))
+        text = "\n\n".join(filter(None, [text, *(_table(things, target) for things in _OTHERS)]))
     data = [
         run.as_json() | ({} if start is None else {"starts": dict(start.data)})
         for run, start in zip(runs, starts, strict=True)
@@ -118,42 +130,27 @@ def _starts(runs: Sequence[RunStatus], target: Target) -> list[ExpectedStart | N
     expected: dict[str, ExpectedStart] = {}
     if any(waits):
         try:
-            expected = plugins.expected_starts(target, within=_MOST_SECONDS)
+            expected = hooks.expected_starts(target, within=_MOST_SECONDS)
         except LauncherError as error:
             output.narrate(f"{error.message} {error.hint}".strip())
     return [expected.get(run.name) if waiting else None for run, waiting in zip(runs, waits, strict=True)]
 
 
-def _print_clusters(target: Target, form: str) -> None:
-
-    found = api.clusters(target=target, warn=lambda sentence: output.narrate(f"Warning: {sentence}"))
-    if not found:
-        output.narrate("No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE")
-    output.emit(found, form, ray_clusters.listing(found), paint=colour.tables)
-
-
-def _print_models(target: Target, form: str) -> None:
-    served = plugins.served_models(target, lambda sentence: output.narrate(f"Warning: {sentence}"))
-    if served is None:
-        raise LauncherError("No installed package of the launcher serves models.", "Leave out --models.")
-    data, text = served
+def _print(things: str, target: Target, form: str) -> None:
+    """Print the "served_models" or the "ray_clusters"."""
+    missing, option, none = _OTHERS[things]
+    found = hooks.listing(things, target, lambda sentence: output.narrate(f"Warning: {sentence}"))
+    if found is None:
+        raise LauncherError(f"No installed package of the launcher {missing}.", f"Leave out {option}.")
+    data, text = found
     if not data:
-        output.narrate("No served models found. To serve one: launcher serve NAME -f FILE")
+        output.narrate(none)
     output.emit(data, form, text, paint=colour.tables)
 
 
-def _models_text(target: Target) -> str:
-    """Return the table of served models; "" if there are none, or if the list of runs reports the error."""
+def _table(things: str, target: Target) -> str:
+    """Return the table below the runs; "" if there is nothing in it, or if the list of runs reports the error."""
     try:
-        return (plugins.served_models(target) or ((), ""))[1]
-    except LauncherError:
-        return ""
-
-
-def _clusters_text(target: Target) -> str:
-    """Return the table of long-lived Ray clusters; "" if there are none, or if the list of runs reports the error."""
-
-    try:
-        return ray_clusters.listing(api.clusters(target=target))
+        return (hooks.listing(things, target) or ((), ""))[1]
     except LauncherError:
         return ""

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends.base import RunStatus, State
-from launcher.backends.ray_cluster import clusters as ray_clusters
 from launcher.cli import colour, follow, output, status_text
 from launcher.cli.options import format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
 from launcher.errors import LauncherError, UsageError
-from launcher.k8s.errors import UnreadableObject
 from launcher.k8s.target import Target
 
 
@@ -40,27 +38,21 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
         return
     except LauncherError:
         # A Ray cluster is also shown while its head does not answer, for example while it starts.
-        clusters = []
-        try:
-            clusters = api.clusters(name, target=target)
-        except UnreadableObject:
-            raise  # it is the object with that name
-        except LauncherError:
-            pass
-        if not clusters:
+        shown = hooks.ray_cluster(name, target)
+        if shown is None:
             raise
         if watch:
             raise UsageError(f"{name} is a long-lived Ray cluster; --watch shows a run or a sweep.") from None
-        output.emit(clusters[0], form, ray_clusters.details(clusters[0]), paint=colour.status)
+        output.emit(shown[0], form, shown[1], paint=colour.status)
         return
     if not isinstance(found, RunStatus):
-        plugins.sweep_verb("status")(found, backend, target, watch=watch, form=form)
+        hooks.sweep_verb("status")(found, backend, target, watch=watch, form=form)
         return
     if watch and not found.state.ended:
         found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)
     starts = None
     if found.in_cluster and found.queue and found.state in (State.QUEUED, State.PREEMPTED):
-        starts = plugins.expected_starts(replace(target, namespace=found.namespace), name=found.name).get(found.name)
+        starts = hooks.expected_starts(replace(target, namespace=found.namespace), name=found.name).get(found.name)
     data = found.as_json()
     if starts is not None:
         data["starts"] = dict(starts.data)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.cli import follow, output
 from launcher.cli.options import format_option, submit_target_options
 from launcher.cli.values_command import ValuesCommand
@@ -64,7 +64,7 @@ def command(
     """
 
     if sweeps:
-        return plugins.sweep_verb("submit")(
+        return hooks.sweep_verb("submit")(
             *(files, sets, sweeps, target),
             name=name,
             force=force,
@@ -88,7 +88,7 @@ def command(
             else backend.preview(plan, accept_changes=accept_changes)
         )
         output.narrate(preview.message)
-        expected = plugins.expected_start_of(preview.waiting, target) if preview.waiting else None
+        expected = hooks.expected_start_of(preview.waiting, target) if preview.waiting else None
         if expected is not None:
             output.narrate(expected.sentence)
         config = without_defaults(preview.config) if form == "text" else preview.config

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import click
 
-from launcher import api, plugins
+from launcher import api, hooks
 from launcher.backends.base import RunStatus
 from launcher.cli import colour, follow, output
 from launcher.cli.options import Seconds, format_option, run_target_options
@@ -26,7 +26,7 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     with api.only_runs(target):
         backend, found = api.resolve(name, target)
     if not isinstance(found, RunStatus):
-        return plugins.sweep_verb("wait")(found, backend, target, timeout=timeout, form=form)
+        return hooks.sweep_verb("wait")(found, backend, target, timeout=timeout, form=form)
     status = api.wait(found.name, timeout=timeout, target=target)
     output.emit(status.as_json(), form, follow.summary(status, target), paint=colour.status)
     return follow.exit_code(status)

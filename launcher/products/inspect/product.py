@@ -18,20 +18,12 @@ PRODUCT = Product(
             ("launcher profile first --steps 5",),
             "docs/how-to/view-metrics.md",
         ),
-        "dashboard": Command(
-            "Serve Ray's dashboard on a local port, until Ctrl-C.",
-            ("launcher dashboard llama",),
-            "docs/how-to/view-metrics.md",
-        ),
         "shell": Command(
             "Open a shell in the pod of a host of a run, or run a command there.",
             ("launcher shell llama --worker 1",),
             "docs/how-to/run-on-a-cluster.md",
         ),
     },
-    api=dict.fromkeys(("dashboard", "profile", "queues", "shell"), "launcher.products.inspect.api"),
-    instead_of={
-        **dict.fromkeys(("ui", "web"), "launcher dashboard"),
-        **dict.fromkeys(("exec", "ssh"), "launcher shell"),
-    },
+    api=dict.fromkeys(("profile", "queues", "shell"), "launcher.products.inspect.api"),
+    instead_of=dict.fromkeys(("exec", "ssh"), "launcher shell"),
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from launcher.cli import output
 
 if TYPE_CHECKING:
-    from launcher.k8s.exec import Session
+    from launcher.products.inspect.exec import Session
 
 _CHUNK_BYTES = 1 << 14
 

@@ -76,13 +76,14 @@ PRODUCT = Product(
         **dict.fromkeys(
             ("chat", "evaluate", "evaluations", "generate", "serve"), "launcher.products.models.api.inference"
         ),
+        "run_names": "launcher.products.common.named_runs",
         **dict.fromkeys(("plan_serving",), "launcher.products.models.api.serving"),
         **dict.fromkeys(("explain_model", "model_logs", "models"), "launcher.products.models.api.served_models"),
     },
     hooks={
         "has_model": "launcher.products.models.serving.models:exists",
         "served_models": "launcher.products.models.api.served_models:table",
-        "not_ready": "launcher.products.models.serving.readiness:not_ready",
+        "not_ready RayService": "launcher.products.models.serving.readiness:not_ready",
     },
     instead_of={
         **dict.fromkeys(("server", "host", "api"), "launcher serve"),

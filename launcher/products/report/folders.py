@@ -18,13 +18,13 @@ from launcher.backends.local.record import CONFIG, ORIGINS, RECORD
 from launcher.config.provisioning import provisioning
 from launcher.errors import LauncherError
 from launcher.json_object import load_json
+from launcher.products.common.storage import read_bucket, read_folder
 from launcher.products.report import metrics as report_metrics
 from launcher.products.report import timeline
 from launcher.products.report.evaluations import Evaluation, parse_all
 from launcher.products.report.metrics import time_of
 from launcher.products.report.model import EVAL_LOSS, EarlierConfig, Metrics, Phase, RunData
 from launcher.products.report.timeline import ChipsHeld
-from launcher.storage import read_bucket, read_folder
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
     EVALUATIONS_FILE,

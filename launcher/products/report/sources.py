@@ -15,12 +15,12 @@ from launcher.backends.kubernetes import reader
 from launcher.errors import LauncherError
 from launcher.k8s.client import EVENT, Cluster
 from launcher.k8s.target import Target
+from launcher.products.common.storage import BUCKET_FOLDER, is_path, is_url, read_bucket
 from launcher.products.report import folders, kube, timeline
 from launcher.products.report import metrics as report_metrics
 from launcher.products.report.metrics import time_of
 from launcher.products.report.model import Phase, RunData
 from launcher.products.report.timeline import ChipsHeld, PhaseChange
-from launcher.storage import BUCKET_FOLDER, is_path, is_url, read_bucket
 from launcher.trainer_output import (
     EARLIER_CONFIGS_FILE,
     EVALUATIONS_FILE,

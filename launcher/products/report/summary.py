@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launcher import formatting, plugins
+from launcher import formatting, hooks
 from launcher.products.report import evaluations
 from launcher.products.report.model import LOSS, MFU, STEP_SECONDS, TFLOPS, TOKENS, RunData
 
@@ -62,7 +62,7 @@ class Cell:
 def values(run: RunData) -> dict[str, Any]:
     """Return the run's row as data: seconds, and shares from 0 to 1. None is not known."""
     metrics, goodput = run.metrics, run.goodput
-    forecast = plugins.forecast_speed(run.config)
+    forecast = hooks.forecast_speed(run.config)
     return {
         "name": run.label,
         "state": run.state,

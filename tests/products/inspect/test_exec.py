@@ -22,10 +22,10 @@ from aiohttp import WSMsgType, web
 
 from launcher.backends.base import RunStatus, State
 from launcher.errors import LauncherError
-from launcher.k8s import exec as pod_exec
 from launcher.k8s.client import Cluster, connect
 from launcher.k8s.errors import ClusterError, Forbidden, Unreachable
 from launcher.k8s.pods import Pod
+from launcher.products.inspect import exec as pod_exec
 from launcher.products.inspect import profile, shell, terminal
 
 DENIED = {

@@ -17,11 +17,11 @@ from launcher.api import export
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import chart_defaults, read_text
 from launcher.errors import LauncherError, UsageError
+from launcher.products.common.storage import write_bucket
 from launcher.products.models.weights import export as exports
 from launcher.products.models.weights import job
 from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.products.models.weights.convert import convert as run
-from launcher.storage import write_bucket
 from tests.bucket import bucket
 from tests.cli.conftest import eventually
 from tests.products.models.checkpoint_folders import write_run

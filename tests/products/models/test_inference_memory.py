@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import machine
 from launcher.errors import LauncherError
+from launcher.products.common import machine
 from launcher.products.models.inference import memory
 
 LLAMA = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}

@@ -18,9 +18,9 @@ from launcher.backends.base import Backend, RunStatus, State
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s.errors import Unreachable
+from launcher.products.common.storage import is_path, read_bucket, read_folder
 from launcher.products.report import sources
 from launcher.products.report.model import LOSS
-from launcher.storage import is_path, read_bucket, read_folder
 from launcher.trainer_output import EVENT_PREFIX, METRICS_PREFIX
 from tests.bucket import bucket
 from tests.products.sweeps.test_sweeps import FakeCluster

@@ -11,7 +11,7 @@ from launcher.backends.lookup import find_best
 from launcher.config.values.tree import Origin, Values, from_plain, merge, with_defaults
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.storage import is_path
+from launcher.products.common.storage import is_path
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan

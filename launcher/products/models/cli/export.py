@@ -8,10 +8,10 @@ from launcher.cli.options import format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.common.storage import is_path, is_url
 from launcher.products.models import jobs
 from launcher.products.models.api import weights
 from launcher.products.models.weights.export import DTYPES
-from launcher.storage import is_path, is_url
 
 
 @click.command()

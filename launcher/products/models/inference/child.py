@@ -11,8 +11,8 @@ from collections.abc import Generator, Sequence
 from typing import IO
 
 from launcher import distribution
-from launcher.backends.local import child
 from launcher.errors import LauncherError
+from launcher.products.common import child
 
 GENERATE, EVAL = "generate", "eval"
 """The extras of the launcher that a module needs."""

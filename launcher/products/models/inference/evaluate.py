@@ -15,11 +15,11 @@ from launcher.backends.lookup import find
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.storage import BUCKET_FOLDER, is_path, is_url, read_bucket, read_folder
 from launcher.products.models.inference import child, job
 from launcher.products.models.inference.source import ClusterSource, Source, prepare
 from launcher.products.report import evaluations
 from launcher.products.report.evaluations import Evaluation
-from launcher.storage import BUCKET_FOLDER, is_path, is_url, read_bucket, read_folder
 from launcher.trainer_output import EVALUATION_PREFIX, EVALUATION_PROGRESS_PREFIX, EVALUATIONS_FILE
 
 _MODULE = "trainer.evaluate"

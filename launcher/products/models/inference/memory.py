@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import machine
 from launcher.config.maxtext import models
 from launcher.errors import LauncherError
+from launcher.products.common import machine
 
 _GIB = 1 << 30
 RUNTIME = 384 << 20

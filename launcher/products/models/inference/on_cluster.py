@@ -17,10 +17,10 @@ from launcher.config.values import files as values_files
 from launcher.config.values.tree import with_defaults
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
+from launcher.products.common.storage import is_path, is_url, read_bucket
 from launcher.products.models.weights import checkpoints, hub
 from launcher.products.models.weights.export import CONFIG_JSON
 from launcher.products.models.weights.job import job_name
-from launcher.storage import is_path, is_url, read_bucket
 
 _EXPORT = "export"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")

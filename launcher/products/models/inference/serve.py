@@ -14,9 +14,9 @@ from pathlib import Path
 
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
+from launcher.products.common.storage import is_path
 from launcher.products.models.inference import child, memory, served
 from launcher.products.models.inference.source import ClusterSource, Source, prepare
-from launcher.storage import is_path
 from launcher.trainer_output import SERVING_PREFIX
 
 KEY_VARIABLE = "SLIPWAY_API_KEY"

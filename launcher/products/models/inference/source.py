@@ -15,9 +15,9 @@ from launcher.config.values.tree import Values
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.storage import is_path, is_url
 from launcher.products.models.inference import child, memory
 from launcher.products.models.weights import checkpoints, hub
-from launcher.storage import is_path, is_url
 
 MODEL_CONFIG = "config.json"
 # trainer/inference/exported.py exports into this folder of the run, by the step. The file shows that it is whole.

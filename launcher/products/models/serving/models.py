@@ -17,7 +17,6 @@ from launcher.backends.kubernetes.positions import positions
 from launcher.backends.kubernetes.reader import run_parallel
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun, classify
-from launcher.backends.ray_cluster.clusters import Group, Host, groups_of, host
 from launcher.config.kinds import RunKind
 from launcher.formatting import table
 from launcher.k8s import label_keys, objects
@@ -26,6 +25,7 @@ from launcher.k8s.kueue import workloads as kueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
+from launcher.products.common.ray_hosts import Group, Host, groups_of, host
 
 FAILING = ("DEPLOY_FAILED", "UNHEALTHY")
 """The states of an application of Ray Serve that need a user."""

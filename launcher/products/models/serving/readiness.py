@@ -5,8 +5,9 @@ from __future__ import annotations
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import RAY_CLUSTER, Cluster
 from launcher.k8s.objects import Manifest
+from launcher.products.common import ray_hosts
 from launcher.products.models.serving.models import ServedModel
-from launcher.releases.readiness import Final, ray_cluster
+from launcher.releases.readiness import Final
 
 
 def not_ready(cluster: Cluster, live: Manifest) -> str:
@@ -30,7 +31,7 @@ def not_ready(cluster: Cluster, live: Manifest) -> str:
         return f"{called}: the model does not answer: {model.failure}."
     name = model.newest_cluster
     ray = cluster.get(RAY_CLUSTER, name, objects.namespace(live)) if name else None
-    if ray is not None and (why := ray_cluster(cluster, RAY_CLUSTER, ray)):
+    if ray is not None and (why := ray_hosts.not_ready(cluster, ray)):
         return why
     upgrade = " The old replicas still answer." if model.answers else ""
     return f"{called}: the model is being loaded.{upgrade}"

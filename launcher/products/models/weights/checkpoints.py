@@ -18,7 +18,7 @@ from launcher.backends.lookup import find
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.storage import BUCKET_FOLDER, is_path, is_url, list_bucket, read_bucket, read_folder
+from launcher.products.common.storage import BUCKET_FOLDER, is_path, is_url, list_bucket, read_bucket, read_folder
 from launcher.trainer_output import METRICS_FILE, metrics_in_log, saved_in_log
 
 FOLDER = "checkpoints"

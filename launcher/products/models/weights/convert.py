@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from launcher import distribution
-from launcher.backends.local import child
 from launcher.errors import LauncherError
 from launcher.json_object import json_object
+from launcher.products.common import child
 
 MODULE = "trainer.weights"
 _USER_ERROR = 2

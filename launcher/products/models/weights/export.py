@@ -15,10 +15,10 @@ from typing import Any
 from launcher import paths
 from launcher.backends.local.record import CONFIG
 from launcher.errors import LauncherError, UsageError
+from launcher.products.common.storage import is_url, refuse_existing, write_bucket
 from launcher.products.models.weights import checkpoints, hub
 from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.products.models.weights.convert import convert
-from launcher.storage import is_url, refuse_existing, write_bucket
 
 DTYPES = ("float32", "bfloat16")
 CONFIG_JSON = "config.json"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import LauncherError, UsageError
+from launcher.products.common.storage import is_url
 from launcher.products.models.weights import hub
 from launcher.products.models.weights.convert import convert
-from launcher.storage import is_url
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, from_plain, merge
 from launcher.errors import LauncherError
+from launcher.products.common.storage import is_url
 from launcher.products.models.weights import hub
 from launcher.products.models.weights.convert import MODULE
-from launcher.storage import is_url
 
 _LONGEST_NAME = 40  # of a job-set run
 _GIB = 1 << 30

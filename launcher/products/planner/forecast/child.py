@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import formatting, machine
-from launcher.backends.local import child
+from launcher import formatting
 from launcher.errors import LauncherError
+from launcher.products.common import child, machine
 from launcher.products.planner.forecast import program
 from launcher.products.planner.forecast.program import Program
 from launcher.products.planner.forecast.request import Request

@@ -11,10 +11,10 @@ from typing import Any
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose import preflight
 from launcher.errors import LauncherError
+from launcher.hooks import ExpectedStart
 from launcher.k8s import label_keys, objects
 from launcher.k8s.errors import DeadlineExceeded
 from launcher.k8s.target import Target
-from launcher.plugins import ExpectedStart
 from launcher.products.planner.simulation import live
 from launcher.products.planner.simulation.cluster_state import ClusterState, TooManyWorkloads, read_cluster
 from launcher.products.planner.simulation.live import Expectation, Moment

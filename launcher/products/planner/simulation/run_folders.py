@@ -17,9 +17,9 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.local.record import CONFIG, RECORD
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
+from launcher.products.common.storage import BUCKET_FOLDER, is_url, list_folders, read_bucket, read_folder
 from launcher.products.report.metrics import lines, time_of
 from launcher.products.report.model import STEP_SECONDS
-from launcher.storage import BUCKET_FOLDER, is_url, list_folders, read_bucket, read_folder
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, EventKind, events_of
 
 # The small file is last: read_bucket requests it first.

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import machine
 from launcher.errors import LauncherError
+from launcher.products.common import machine
 from launcher.products.models.inference import child
 from launcher.products.models.inference.evaluate import _written
 from tests import huggingface_model

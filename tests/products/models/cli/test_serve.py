@@ -20,7 +20,7 @@ import openai
 import psutil
 import pytest
 
-from launcher import machine
+from launcher.products.common import machine
 from tests import huggingface_model
 from tests.cli.conftest import Launcher, eventually
 from tests.trainer.test_without_ray import free_port

@@ -10,9 +10,9 @@ from launcher.backends import progress, run_config
 from launcher.backends.base import State
 from launcher.backends.local.record import timestamp
 from launcher.backends.progress import Progress
-from launcher.backends.ray_cluster.jobs import Job, RayJobs
 from launcher.k8s.label_keys import ATTEMPT, RUN, RUN_CONFIG
 from launcher.k8s.objects import counted
+from launcher.products.ray_cluster.jobs import Job, RayJobs
 
 if TYPE_CHECKING:
     pass

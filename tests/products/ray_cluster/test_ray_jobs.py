@@ -1,4 +1,4 @@
-"""Reading objects, tokens and logs of RayClusters; tests/cluster/test_ray_cluster_runs.py runs a real Ray."""
+"""Reading objects, tokens and logs of RayClusters; cluster/test_ray_cluster_runs.py runs a real Ray."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from launcher.backends import progress
 from launcher.backends.base import RunStatus, State
-from launcher.backends.ray_cluster import attempts as standing_jobs
-from launcher.backends.ray_cluster import fit
-from launcher.backends.ray_cluster.logs import of_worker
-from launcher.backends.ray_cluster.tokens import Token, TokenNotSent, token_of
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import SERVICE_ACCOUNT, Cluster, Forbidden
+from launcher.products.ray_cluster import attempts as standing_jobs
+from launcher.products.ray_cluster import fit
+from launcher.products.ray_cluster.logs import of_worker
+from launcher.products.ray_cluster.tokens import Token, TokenNotSent, token_of
 
 SECRET = "a-secret-token-0123456789"
 
@@ -24,7 +24,7 @@ SECRET = "a-secret-token-0123456789"
 class Secrets:
     """A cluster that has only Secrets and service accounts. The tests check which names are read.
 
-    tests/cluster/test_hostile_head.py requests tokens from a real API server.
+    tests/products/ray_cluster/cluster/test_hostile_head.py requests tokens from a real API server.
     """
 
     name, cli_args = "the cluster test", " -n ns"

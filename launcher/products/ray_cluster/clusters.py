@@ -1,69 +1,18 @@
-"""Long-lived RayClusters, from their Kubernetes objects: the list, their status, and whether a run fits on them."""
+"""Long-lived RayClusters, from their Kubernetes objects: the list, and their status."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from difflib import get_close_matches
 
-from launcher.config.accelerators import (
-    AMD_RESOURCE,
-    GPU_LABEL,
-    NVIDIA_RESOURCE,
-    TPU_LABEL,
-    TPU_RESOURCE,
-)
 from launcher.errors import LauncherError
 from launcher.formatting import table
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, KindNotServed
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
-
-_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-KINDS = {TPU_RESOURCE: "tpu", NVIDIA_RESOURCE: "gpu", AMD_RESOURCE: "gpu"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """A worker group of `slices` slices with `hosts` hosts each. With Ray's autoscaler, `slices` is the maximum.
-
-    `kind` is tpu, gpu or cpu. `chips` is the number of chips of one host. `label` and `topology` are those of the
-    nodes, "" if the pods do not request one.
-    """
-
-    name: str
-    kind: str
-    label: str
-    topology: str
-    chips: int
-    hosts: int
-    slices: int
-
-    def as_text(self) -> str:
-        if self.kind == "cpu":
-            return f"{counted(self.slices * self.hosts, 'host')} without chips"
-        shape = " ".join(filter(None, (self.label or self.kind, self.topology)))
-        per_slice = f"{counted(self.hosts, 'host')} with {self.chips} chips"
-        return f"{counted(self.slices, 'slice')} of {shape} ({per_slice})"
-
-
-@dataclass(frozen=True)
-class Host:
-    """A pod of a cluster: the head, or a member of a worker group."""
-
-    pod: str
-    group: str
-    node: str
-    ready: bool
-    chips: int
-    reason: str = ""
-
-    def as_row(self) -> tuple[str, str, str, str, str]:
-        """Return its row in the table of a status."""
-        ready = "yes" if self.ready else self.reason or "no"
-        return self.pod, self.group, self.node or "(none)", ready, str(self.chips or "")
+from launcher.products.common.ray_hosts import Group, Host, groups_of, host
 
 
 @dataclass(frozen=True)
@@ -124,40 +73,6 @@ def named(cluster: Cluster, name: str) -> Object:
     )
 
 
-def groups_of(ray_cluster: Object) -> list[Group]:
-    return groups_in(ray_cluster, KINDS, GPU_LABEL)
-
-
-def groups_in(ray_cluster: Object, kinds: Mapping[str, str], gpu_label: str) -> list[Group]:
-    return [_group(spec, kinds, gpu_label) for spec in ray_cluster["spec"].get("workerGroupSpecs") or []]
-
-
-def _group(spec: Object, kinds: Mapping[str, str], gpu_label: str) -> Group:
-    pod = spec["template"]["spec"]
-    selector = pod.get("nodeSelector") or {}
-    chips: dict[str, int] = {}
-    for name, of in kinds.items():
-        chips[of] = chips.get(of, 0) + sum(_limit(each, name) for each in pod["containers"])
-    kind = next((kind for kind, number in chips.items() if number), "cpu")
-    label = selector.get(TPU_LABEL if kind == "tpu" else gpu_label, "") if kind != "cpu" else ""
-    replicas = max(int(spec.get("replicas") or 0), _elastic(spec))
-    return Group(
-        name=str(spec.get("groupName") or ""),
-        kind=kind,
-        label=str(label),
-        topology=str(selector.get(_TOPOLOGY, "")),
-        chips=chips.get(kind, 0),
-        hosts=int(spec.get("numOfHosts") or 1),
-        slices=replicas,
-    )
-
-
-def _elastic(spec: Object) -> int:
-    """Return the maximum number of replicas of a group; 0 for KubeRay's default, which is unlimited."""
-    most = int(spec.get("maxReplicas") or 0)
-    return most if most < 2**31 - 1 else 0
-
-
 # --- showing ----------------------------------------------------------------------------------------------------
 
 
@@ -216,21 +131,6 @@ def details(each: RayClusterStatus) -> str:
     return text
 
 
-def host(pod: Pod) -> Host:
-    """Return a pod of a Ray cluster as a host."""
-    ready = pod.ready and not pod.deleting
-    waiting = next((each.waiting.reason for each in pod.containers if each.waiting and each.waiting.reason), "")
-    head = pod.label(label_keys.RAY_NODE_TYPE) == "head"
-    return Host(
-        pod=pod.name,
-        group="head" if head else pod.label(label_keys.RAY_GROUP),
-        node=pod.node,
-        ready=ready,
-        chips=sum(_limit(each, name) for each in pod.spec["containers"] for name in KINDS),
-        reason="" if ready else waiting or pod.scheduled.reason or pod.phase,
-    )
-
-
 def state_of(ray_cluster: Object) -> tuple[str, str]:
     """Return the state and reason; see RayClusterStatus."""
     status = objects.status(ray_cluster)
@@ -248,14 +148,3 @@ def state_of(ray_cluster: Object) -> tuple[str, str]:
 
 def _owners(obj: Object) -> Sequence[Object]:
     return obj["metadata"].get("ownerReferences") or []
-
-
-def _limit(container: Object, name: str) -> int:
-    """Return a container's limit of an extended resource, a whole number; 0 if there is none."""
-    resources = container.get("resources") or {}
-    amount = (resources.get("limits") or {}).get(name) or (resources.get("requests") or {}).get(name) or 0
-    return int(Decimal(objects.quantity(amount)))
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.backends.ray_cluster.clusters import KINDS, Group, counted, groups_in, state_of
 from launcher.config.accelerators import GPU_LABEL, label_key, resource
 from launcher.errors import LauncherError
 from launcher.k8s import objects
 from launcher.k8s.objects import Object
+from launcher.products.common.ray_hosts import KINDS, Group, counted, groups_in
+from launcher.products.ray_cluster.clusters import state_of
 
 
 def check_ready(ray_cluster: Object, where: str = "") -> None:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from launcher.backends import resubmit
 from launcher.backends.base import Preview, Submission
-from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster import fit
-from launcher.backends.ray_cluster.attempts import Attempt
-from launcher.backends.ray_cluster.backend import RayClusterBackend
-from launcher.backends.ray_cluster.jobs import RayJobs
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.errors import LauncherError
 from launcher.k8s.client import Unreachable
 from launcher.k8s.label_keys import ATTEMPT, DIGEST, RUN, RUN_CONFIG, SUBMISSION, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
+from launcher.products.ray_cluster import clusters as ray_clusters
+from launcher.products.ray_cluster import fit
+from launcher.products.ray_cluster.attempts import Attempt
+from launcher.products.ray_cluster.backend import RayClusterBackend
+from launcher.products.ray_cluster.jobs import RayJobs
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan

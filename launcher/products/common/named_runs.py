@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.backends.base import RunStatus
 from launcher.backends.lookup import NoSuchRun, resolve
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.storage import is_path, is_url
+from launcher.products.common.storage import is_path, is_url
 
 
 def run_names(name: str, *, target: Target = DEFAULT_TARGET) -> tuple[str, ...]:

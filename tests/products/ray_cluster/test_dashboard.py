@@ -1,4 +1,4 @@
-"""Attacks on the port of `launcher dashboard`. tests/cluster/test_ray_cluster_runs.py serves a real Ray's dashboard."""
+"""Attacks on the port of `launcher dashboard`. cluster/test_ray_cluster_runs.py has a real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from launcher.k8s import kubeconfig
 from launcher.k8s.client import Cluster
-from launcher.products.inspect.dashboard import DashboardServer, opened
+from launcher.products.ray_cluster.dashboard import DashboardServer, opened
 from tests.prerequisites import require
 
 NOBODY = 65534

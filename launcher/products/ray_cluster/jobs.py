@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from launcher.backends.ray_cluster.tokens import token_of
 from launcher.json_object import json_object
 from launcher.k8s import objects
 from launcher.k8s.client import RAY_CLUSTER, Cluster, Response, Unreachable
@@ -24,6 +23,7 @@ from launcher.k8s.errors import ClusterError, from_status
 from launcher.k8s.objects import Object
 from launcher.k8s.rbac import Permission, indented_role
 from launcher.k8s.shapes import Map, Shape, fault, text
+from launcher.products.ray_cluster.tokens import token_of
 
 _AUTHORIZATION = "x-ray-authorization"
 DASHBOARD_PORT = 8265

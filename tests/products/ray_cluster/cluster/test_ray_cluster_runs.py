@@ -24,17 +24,17 @@ import pytest
 
 from launcher import api
 from launcher.backends.base import State
-from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
-from launcher.backends.ray_cluster.submitter import RayClusterSubmitter
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.k8s.client import Forbidden, Unreachable
-from launcher.products.inspect.dashboard import head_of
-from launcher.releases import users
-from tests.cluster import long_lived_ray_cluster
+from launcher.products.ray_cluster import clusters as ray_clusters
+from launcher.products.ray_cluster import users
+from launcher.products.ray_cluster.dashboard import head_of
+from launcher.products.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
+from launcher.products.ray_cluster.submitter import RayClusterSubmitter
 from tests.cluster.control_plane import ControlPlane, add_namespace
-from tests.cluster.long_lived_ray_cluster import NAME, TeamRayCluster
+from tests.products.ray_cluster.cluster import long_lived_ray_cluster
+from tests.products.ray_cluster.cluster.long_lived_ray_cluster import NAME, TeamRayCluster
 from tests.trainer.ray_nodes import RayNodes, own_address
 
 LAUNCHER = str(Path(sys.executable).with_name("launcher"))
@@ -164,7 +164,7 @@ def test_a_command_its_log_its_end_and_its_next_attempt(team: TeamRayCluster) ->
     (shown,) = runs.clusters(NAME)
     assert shown.runs == ("commanded",)
     installed = [team.plane.api.get(team.path("rayclusters", NAME))]  # uninstall checks which runs use the cluster
-    assert users.in_ray_clusters(runs.cluster, installed) == ([f"{team.namespace}/commanded"], [])
+    assert users.active_jobs(runs.cluster, installed) == ([f"{team.namespace}/commanded"], [])
     with pytest.raises(LauncherError, match="is running with a different config"):
         runs.submit(plan_of(team, "commanded", run=program("true")), accept_changes=True)
     with pytest.raises(LauncherError, match="has not ended"):
@@ -325,7 +325,7 @@ def test_a_head_that_does_not_answer_is_named_and_does_not_hide_others(team: Tea
         shown = {each.name: each for each in runs.clusters()}
         assert shown["idle"].runs is None
         idle = team.plane.api.get(team.path("rayclusters", "idle"))
-        running, (unknown,) = users.in_ray_clusters(runs.cluster, [idle])
+        running, (unknown,) = users.active_jobs(runs.cluster, [idle])
         assert running == []
         assert unknown.startswith("The jobs in the Ray cluster idle cannot be listed: ")
         assert shown[NAME].runs == ()
@@ -366,7 +366,7 @@ def dashboard(team: TeamRayCluster) -> Iterator[tuple[str, subprocess.Popen[str]
 def test_the_dashboard_in_a_browser_and_for_ray(
     dashboard: tuple[str, subprocess.Popen[str]], team: TeamRayCluster
 ) -> None:
-    """Neither needs Ray's token. tests/products/inspect/test_dashboard.py has the attacks."""
+    """Neither needs Ray's token. tests/products/ray_cluster/test_dashboard.py has the attacks."""
     url, process = dashboard
     address, _, token = url.partition("/?token=")
     assert address.startswith("http://127.0.0.1:")

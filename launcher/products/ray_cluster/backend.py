@@ -19,17 +19,6 @@ from launcher.backends.kubernetes import logs as kube_logs
 from launcher.backends.kubernetes.run_object import folder_of, read_values
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.backends.progress import Progress
-from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster import logs as job_logs
-from launcher.backends.ray_cluster.attempts import (
-    Attempt,
-    classify,
-    newest_attempts,
-    time_of,
-)
-from launcher.backends.ray_cluster.clusters import RayClusterStatus
-from launcher.backends.ray_cluster.jobs import ENDED, RayHead, RayJobs
-from launcher.backends.ray_cluster.tokens import TokenNotSent
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
@@ -37,6 +26,17 @@ from launcher.k8s.client import POD, RAY_CLUSTER, Cluster, ClusterError, Forbidd
 from launcher.k8s.label_keys import RUN, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod, pods
+from launcher.products.ray_cluster import clusters as ray_clusters
+from launcher.products.ray_cluster import logs as job_logs
+from launcher.products.ray_cluster.attempts import (
+    Attempt,
+    classify,
+    newest_attempts,
+    time_of,
+)
+from launcher.products.ray_cluster.clusters import RayClusterStatus
+from launcher.products.ray_cluster.jobs import ENDED, RayHead, RayJobs
+from launcher.products.ray_cluster.tokens import TokenNotSent
 from launcher.trainer_output import metrics_in_log
 
 if TYPE_CHECKING:

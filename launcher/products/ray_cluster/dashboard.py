@@ -24,15 +24,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlencode
 
-from launcher.backends.ray_cluster import clusters as ray_clusters
-from launcher.backends.ray_cluster.backend import RayClusterBackend
-from launcher.backends.ray_cluster.jobs import RayHead, RayJobs
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
+from launcher.products.ray_cluster import clusters as ray_clusters
+from launcher.products.ray_cluster.backend import RayClusterBackend
+from launcher.products.ray_cluster.jobs import RayHead, RayJobs
 
 _LOOPBACK = "127.0.0.1"
 _ESTABLISHED = "01"  # TCP_ESTABLISHED in the kernel's tcp_states.h

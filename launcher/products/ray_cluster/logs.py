@@ -9,9 +9,9 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from launcher.backends.ray_cluster.jobs import ENDED, RayJobs
 from launcher.errors import LauncherError
 from launcher.k8s.client import Response, Unreachable
+from launcher.products.ray_cluster.jobs import ENDED, RayJobs
 
 # A stream without data for this long is opened again: a proxy may have dropped it silently.
 _SILENCE_SECONDS = 120.0

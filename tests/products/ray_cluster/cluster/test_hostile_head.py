@@ -19,18 +19,18 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from launcher import api as launcher_api
-from launcher.backends.ray_cluster.backend import RayClusterBackend
 from launcher.errors import LauncherError
 from launcher.k8s.client import RAY_CLUSTER
 from launcher.k8s.target import Target
-from launcher.products.inspect.dashboard import opened
-from launcher.releases import users
+from launcher.products.ray_cluster import users
+from launcher.products.ray_cluster.backend import RayClusterBackend
+from launcher.products.ray_cluster.dashboard import opened
 from tests.charts.queues_chart import BASE, merged, render, tree
-from tests.cluster import long_lived_ray_cluster
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli
 from tests.cluster.test_rbac_workloads import until
+from tests.products.ray_cluster.cluster import long_lived_ray_cluster
 from tests.tools import tool
 from tests.trainer.ray_nodes import own_address
 
@@ -145,7 +145,7 @@ def every_verb(trap: Trap, folder: Path, monkeypatch: pytest.MonkeyPatch, *, run
     target = Target(namespace=trap.namespace)
     with contextlib.suppress(LauncherError), opened(target.cluster(), NAME):
         pass
-    users.in_ray_clusters(target.cluster(), [target.cluster().get(RAY_CLUSTER, NAME) or {}])
+    users.active_jobs(target.cluster(), [target.cluster().get(RAY_CLUSTER, NAME) or {}])
     launcher_api.clusters(target=target)
 
 

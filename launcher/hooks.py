@@ -1,0 +1,123 @@
+"""Ask products for what only they know: each function calls the hooks of the installed products.
+
+Without a product that has the hook, the answer is empty, or an error that names what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from launcher.errors import LauncherError
+from launcher.plugins import hooks
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Submitter
+    from launcher.config.checks.problems import Problem
+    from launcher.config.kinds import RunKind
+    from launcher.config.plan import LaunchPlan
+    from launcher.diagnose.doctor.finding import Finding
+    from launcher.k8s.client import Cluster
+    from launcher.k8s.target import Target
+
+
+@dataclass(frozen=True)
+class ExpectedStart:
+    """When a run that waits in a queue will start: as JSON, as a word, with its band, and as a sentence."""
+
+    data: Mapping[str, Any]
+    likely: str
+    text: str
+    sentence: str
+
+
+def misfit(plan: LaunchPlan) -> Problem | None:
+    """Return the problem that an earlier forecast found: the plan does not fit. None if it is not known."""
+    for hook in hooks("misfit"):
+        problem: Problem | None = hook(plan)
+        if problem is not None:
+            return problem
+    return None
+
+
+def forecast_speed(config: Mapping[str, Any]) -> Any:
+    """Return the speed of a run config that an earlier forecast found (step_seconds, mfu); None if not known."""
+    return next((speed for hook in hooks("forecast_speed") if (speed := hook(config)) is not None), None)
+
+
+def expected_starts(
+    target: Target, *, name: str | None = None, within: float | None = None
+) -> dict[str, ExpectedStart]:
+    """Return when the runs of the namespace that wait in a queue start, by their names; only that of `name` if given.
+
+    Empty if it is not known. With `within`, raises LauncherError if it takes longer than about `within` seconds.
+    """
+    starts: dict[str, ExpectedStart] = {}
+    for hook in hooks("expected_starts"):
+        starts |= hook(target, name=name, within=within)
+    return starts
+
+
+def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
+    """Return when the run of an object would start if it was submitted now; None if it is not known."""
+    return next((start for hook in hooks("expected_start_of") if (start := hook(obj, target)) is not None), None)
+
+
+def has_model(cluster: Cluster, name: str) -> bool:
+    """Return whether a served model has the name. Raises LauncherError if the cluster does not answer or denies it."""
+    return any(hook(cluster, name) for hook in hooks("has_model"))
+
+
+def listing(
+    things: str, target: Target, warn: Callable[[str], None] = lambda _: None
+) -> tuple[Sequence[Any], str] | None:
+    """Return the statuses of the "served_models" or "ray_clusters", and their table, "" if none exists.
+
+    Returns None if no product has these. Raises LauncherError if the cluster does not answer.
+    """
+    return next((hook(target, warn) for hook in hooks(things)), None)
+
+
+def ray_cluster(name: str, target: Target) -> tuple[Any, str] | None:
+    """Return the status of the long-lived Ray cluster, and its text; None if no such cluster is known."""
+    return next((hook(name, target) for hook in hooks("ray_cluster")), None)
+
+
+def submitter(kind: RunKind, cluster: Cluster) -> Submitter:
+    """Return the submitter of a kind of run that a product adds. Raises LauncherError if none adds it."""
+    for hook in hooks(f"submitter {kind}"):
+        found: Submitter = hook(cluster)
+        return found
+    raise LauncherError(
+        f"run.kind is {kind}, but no installed package of the launcher can submit such a run.",
+        "Install Slipway with its product ray_cluster, or use another kind: --set run.kind=ray-job.",
+    )
+
+
+def active_jobs(cluster: Cluster, manifests: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the jobs, as "namespace/name", that end with these objects, and a sentence for each that is unknown."""
+    answers = [hook(cluster, manifests) for hook in hooks("active_jobs")]
+    return [job for jobs, _ in answers for job in jobs], [sentence for _, unseen in answers for sentence in unseen]
+
+
+def not_ready(cluster: Cluster, kind: str, live: Mapping[str, Any]) -> str:
+    """Return why a RayCluster or a RayService does not answer; "" if it does, or if this is not known.
+
+    A launcher.releases.readiness.Final is why it will not answer.
+    """
+    return next((hook(cluster, live) for hook in hooks(f"not_ready {kind}")), "")
+
+
+def sweep_verb(name: str) -> Callable[..., int]:
+    """Return the implementation of a command for a sweep. Raises LauncherError if no product has sweeps."""
+    for hook in hooks("sweep_verb"):
+        verb: Callable[..., int] = hook(name)
+        return verb
+    raise LauncherError("No installed package of the launcher has commands for sweeps.", "Name a run of the sweep.")
+
+
+def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding] | None:
+    """Return how the cluster differs from the values that created it; None if no product creates clusters."""
+    lists = [hook(files, sets) for hook in hooks("cluster_findings")]
+    return [finding for findings in lists for finding in findings] if lists else None
