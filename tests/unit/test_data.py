@@ -180,7 +180,11 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
         ("a.jsonl.gz", b"a", "{path} is not a .txt, .md, .jsonl or .parquet file. It is compressed; decompress it."),
-        ("a.md", "\u0436 of a text of windows".encode("utf-16-le"), "{path} seems to be UTF-16; convert the file to UTF-8"),
+        (
+            "a.md",
+            "\u0436 of a text of windows".encode("utf-16-le"),
+            "{path} seems to be UTF-16; convert the file to UTF-8",
+        ),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "{path} is a pointer of Git LFS"),
     ],
 )

@@ -41,7 +41,7 @@ def tokenizer(case: CheckContext) -> Iterator[Problem]:
     name = given["path"] or _DEFAULT
     if name not in PACKAGED and case.kind is RunKind.LOCAL:
         return
-    if given["kind"] == "tiktoken" and "tiktoken" not in name:
+    if given["kind"] == "tiktoken" and name not in PACKAGED and "tiktoken" not in name:
         message = f'data.tokenizer.path: {name} does not contain "tiktoken", as MaxText requires; rename the file.'
         yield case.problem("tokenizer", ("data", "tokenizer", "path"), message)
         return
