@@ -63,11 +63,6 @@ def _check_ends(path: str, train: Mapping[str, Any]) -> None:
 
 def _tiktoken(path: str) -> int:
     """Return the largest rank of the file, plus MaxText's special tokens, plus 1."""
-    if "tiktoken" not in path:
-        raise ConfigError(
-            f'data.tokenizer.path: {path} does not contain "tiktoken", and MaxText finds the kind in the path; rename '
-            "the file, for example to tokenizer.tiktoken."
-        )
     last = -1
     message = (
         f"data.tokenizer.path: {path} is not a tiktoken file, which has a token in base64 and its rank in each line; "
@@ -83,6 +78,10 @@ def _tiktoken(path: str) -> int:
         raise ConfigError(message) from error
     if last < 0:
         raise ConfigError(message)
+    if "tiktoken" not in path:
+        raise ConfigError(
+            f'data.tokenizer.path: {path} does not contain "tiktoken", as MaxText requires; rename the file.'
+        )
     return last + 1 + _TIKTOKEN_SPECIAL
 
 
