@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from launcher.config.kinds import RunKind
     from launcher.config.plan import LaunchPlan
     from launcher.diagnose.doctor.finding import Finding
+    from launcher.diagnose.explain.finding import Explanation
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
@@ -121,3 +122,8 @@ def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding]
     """Return how the cluster differs from the values that created it; None if no product creates clusters."""
     lists = [hook(files, sets) for hook in hooks("cluster_findings")]
     return [finding for findings in lists for finding in findings] if lists else None
+
+
+def explained_object(cluster: Cluster, name: str) -> Explanation | None:
+    """Return why an object in a queue that is no run is in its state; None if no such object is known."""
+    return next((explained for hook in hooks("explained_object") if (explained := hook(cluster, name))), None)
