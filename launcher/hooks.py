@@ -125,7 +125,7 @@ def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding]
 
 
 def explained_object(cluster: Cluster, name: str) -> Explanation | None:
-    """Return why an object in a queue that is no run is in its state; None if no such object is known."""
+    """Return why an object in a queue, which is not a run, is in its state; None if no such object is known."""
     answer: Explanation | None = _first("explained_object", cluster, name)
     return answer
 

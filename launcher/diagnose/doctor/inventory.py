@@ -108,7 +108,7 @@ class ClusterInventory:
     priorities: Fetched[list[PriorityClass]]
     own_namespace: Fetched[Manifest | None]
     rights: Fetched[Permissions]
-    # What only the checks of products need, which read it: empty without them.
+    # The rest is empty here: products read it for their checks.
     topologies: Fetched[list[Topology]] = field(default_factory=Fetched)
     kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
