@@ -715,12 +715,98 @@ BAD = [
         "move it to pods.initContainers, with restartPolicy: Always.",
         (JOB_SET,),
     ),
-    InvalidValues("worker.pods", "worker: {pods: {volumes: {}}}", '"volumes" is not a key of pods.'),
+    InvalidValues(
+        "worker.pods.sidecar", "worker: {pods: {sidecar: {}}}", "additional properties 'sidecar' not allowed"
+    ),
     InvalidValues(
         "pods.extraVolumeMounts", "pods: {extraVolumeMounts: {data: {name: a}}}", '"data" is not a mount path;'
     ),
     InvalidValues(
         "pods.extraVolumeMounts", "pods: {extraVolumeMounts: {/dev/shm: {name: a}}}", "Slipway uses /dev/shm; mount"
+    ),
+    InvalidValues(
+        "pods.extraVolumeMounts", "pods: {extraVolumeMounts: {/a/: {name: storage}}}", '"/a/" is not a mount path;'
+    ),
+    InvalidValues(
+        "worker.pods.extraVolumeMounts",
+        "worker: {pods: {extraVolumeMounts: {/data: {name: storage}}}}",
+        "/data is storage.mountPath, where the storage of the run is; mount the volume at another path.",
+    ),
+    InvalidValues(
+        "pods.extraVolumeMounts",
+        "pods: {extraVolumeMounts: {/text: {name: storage}}}\nstorage: {text: {bucket: texts}}",
+        "/text is storage.text.mountPath, where the text is; mount the volume at another path.",
+    ),
+    InvalidValues(
+        "pods.extraVolumeMounts./etc/ca.name",
+        "pods: {extraVolumeMounts: {/etc/ca: {name: ca}}, extraVolumes: {corporate-ca: {configMap: {name: ca}}}}",
+        'there is no volume "ca"; add it to pods.extraVolumes.',
+    ),
+    InvalidValues(
+        "pods.lifecycle",
+        "pods: {lifecycle: {preStop: {exec: {command: [sleep, '600']}}}}",
+        "preStop is not available, because Slipway's own hook asks a run that must end for one more checkpoint;",
+    ),
+    InvalidValues(
+        "pods.extra.hostNetwork", "pods: {extra: {hostNetwork: true}}", "set security.hostNetwork instead, which also"
+    ),
+    InvalidValues(
+        "worker.pods.extra.terminationGracePeriodSeconds",
+        "worker: {pods: {extra: {terminationGracePeriodSeconds: 5}}}",
+        "set run.graceSeconds instead, which also limits how long the last checkpoint may take.",
+    ),
+    InvalidValues(
+        "pods.extra.tolerations",
+        "pods: {extra: {tolerations: [{operator: Exists}]}}",
+        "replaces the tolerations for the nodes of v6e; set head.tolerations and worker.tolerations instead.",
+    ),
+    InvalidValues(
+        "pods.extra.nodeSelector",
+        "pods: {extra: {nodeSelector: {cloud.google.com/gke-tpu-topology: 2x2}}}",
+        "set head.nodeSelector or worker.nodeSelector instead, which are compared with the slice.",
+    ),
+    InvalidValues(
+        "worker.pods.extra.initContainers",
+        "worker: {pods: {extra: {initContainers: [{name: logs, image: i}]}}}",
+        "set pods.initContainers instead, which has the same fields.",
+    ),
+    InvalidValues(
+        "pods.extra.volumes",
+        "pods: {extra: {volumes: [{name: storage, emptyDir: {}}]}}",
+        "replaces all volumes, and lacks storage or shared-memory; set pods.extraVolumes instead, which adds volumes.",
+    ),
+    InvalidValues(
+        "pods.extra.containers",
+        "pods: {extra: {containers: [{name: ray-head, image: i}]}}",
+        "replaces the containers of the head and of the hosts, which differ; set pods.sidecars, or head.pods.extra",
+        (RUN, CLUSTER, SERVE),
+    ),
+    InvalidValues(
+        "head.pods.extra.containers",
+        "head: {pods: {extra: {containers: [{name: logs, image: i}]}}}",
+        "lacks ray-head, which runs Ray; set pods.sidecars instead",
+        (RUN, CLUSTER, SERVE),
+    ),
+    InvalidValues(
+        "worker.pods.extra.containers",
+        "worker: {pods: {extra: {containers: [{name: logs, image: i}]}}}",
+        "lacks ray-worker, which runs Ray; set pods.sidecars instead",
+        (RUN, CLUSTER, SERVE),
+    ),
+    InvalidValues(
+        "worker.pods.extra.containers",
+        "worker: {pods: {extra: {containers: [{image: i}]}}}",
+        "lacks trainer, which trains; set pods.initContainers instead, which adds containers.",
+        (JOB_SET,),
+    ),
+    InvalidValues(
+        "pods.extra.containers",
+        "pods: {extra: {containers: [{name: trainer, image: i}, {name: logs, image: i}]}}",
+        '"logs": a JobSet finishes only after all containers of its pods have ended; move it to pods.initContainers',
+        (JOB_SET,),
+    ),
+    InvalidValues(
+        "head.envFrom", "head: {envFrom: {My Settings: ConfigMap}}", '"My Settings" is not a valid object name; use'
     ),
     InvalidValues(
         "commonLabels", "commonLabels: {slipway.dev/run: a}", "a controller sets slipway.dev/run; remove it."
@@ -746,7 +832,7 @@ BAD = [
     ),
     InvalidValues("head.env.MY_TOKEN", "head: {env: {MY_TOKEN: a}}", "would store a secret in the run's record;"),
     InvalidValues(
-        "worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "value must be one of 'ConfigMap', 'Secret'"
+        "worker.envFrom.a", "worker: {envFrom: {a: Configmap}}", "is not a kind of object with variables; use ConfigMap"
     ),
     # Nodes.
     InvalidValues(
@@ -1300,6 +1386,19 @@ GOOD_VALUES = {
         "peakTflops: 0}}}",
         ALL,
     ),
+    "variables of the head from a ConfigMap": ("head: {envFrom: {ours: ConfigMap, none: null}}", ALL),
+    "a hook at the start": ("pods: {lifecycle: {postStart: {exec: {command: [touch, /tmp/a]}}, preStop: null}}", ALL),
+    "a mount in the storage": ("pods: {extraVolumeMounts: {/data/cache: {name: shared-memory}}}", ALL),
+    "a mount at the path of a text that is not used": (
+        "worker: {pods: {extraVolumes: {a: {emptyDir: {}}}, extraVolumeMounts: {/text: {name: a}}}}",
+        ALL,
+    ),
+    "fields of the pod": (
+        "pods: {extra: {shareProcessNamespace: true, hostNetwork: false, securityContext: {fsGroup: 5}}}",
+        ALL,
+    ),
+    "the network of the head's machine": ("head: {pods: {extra: {hostNetwork: true}}}", ALL),
+    "removed keys of pods": ("head: {pods: {labels: null, schedulerName: null}}\nworker: {pods: {extra: null}}", ALL),
     "no metrics": ("tracking: {metricsPort: 0}", ALL),
     "metrics at the lowest port": ("tracking: {metricsPort: 1024}", ALL),
     "metrics beside Ray's ports": ("tracking: {metricsPort: 20000}", ALL),

@@ -83,6 +83,7 @@ def write(charts: Path) -> None:
 def generated(charts: Path) -> dict[str, str]:
     """Return the text of values.yaml, values.schema.json and templates/_keys.tpl of the charts with shared values."""
     source = json.loads((charts / _SCHEMA).read_text(encoding="utf-8"))
+    _repeat_keys(source, source["properties"])
     values = (charts / _VALUES).read_text(encoding="utf-8")
     files = {}
     for chart in SUBJECTS:
@@ -93,6 +94,19 @@ def generated(charts: Path) -> dict[str, str]:
             chart=chart, others=_lines(json.dumps([*_others(schema)])), empty=_lines(json.dumps(_empty(schema)))
         )
     return files
+
+
+def _repeat_keys(node: Node, sections: Node) -> None:
+    """Give sections with x-keys-of the keys of that section, without defaults. Null removes one that is not an enum."""
+    for child in node.get("properties", {}).values():
+        _repeat_keys(child, sections)
+    if "x-keys-of" in node:
+        node["additionalProperties"] = False
+        node["properties"] = {
+            key: {word: value for word, value in child.items() if word != "default"}
+            | ({"type": [child["type"], "null"]} if "enum" not in child else {})
+            for key, child in sections[node.pop("x-keys-of")]["properties"].items()
+        }
 
 
 def _charts(node: Node) -> Sequence[str]:

@@ -46,8 +46,8 @@ def default_values(chart: str) -> Values:
 
 
 def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
-    """Yield every documented key of values.yaml with its schema: the keys without keys below them, and the maps that
-    are written on one line."""
+    """Yield every documented key of values.yaml with its schema: the keys without keys below them, the maps that are
+    written on one line, and the empty maps, whose keys may be those of another section."""
     origins = default_values(chart).origins
 
     def walk(node: dict[str, Any], path: Path_) -> Iterator[tuple[Path_, dict[str, Any]]]:
@@ -56,7 +56,7 @@ def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
             if not path and key in LIBRARY_KEYS:
                 continue
             inner = [origins[*here, name].line for name in child.get("properties", {}) if (*here, name) in origins]
-            if "properties" in child and {*inner} != {origins[here].line}:
+            if "properties" in child and child.get("default") != {} and {*inner} != {origins[here].line}:
                 yield from walk(child, here)
             else:
                 yield here, child
@@ -67,8 +67,9 @@ def leaves(chart: str) -> Iterator[tuple[Path_, dict[str, Any]]]:
 def maps(node: Any, path: Path_ = (), *, default_values: bool = True) -> Iterator[tuple[Path_, dict[str, Any], bool]]:
     """Yield the path and schema of every map with named keys, and whether values.yaml has it.
 
-    Other maps are in what users add: the item of a list, or the entry of a map.
+    Other maps are in what users add: the item of a list, the entry of a map, or a key of an empty map.
     """
+    default_values = default_values and node.get("default") != {}
     if "properties" in node:
         yield path, node, default_values
         for key, child in node["properties"].items():
@@ -119,7 +120,7 @@ def test_the_schemas_defaults_are_those_of_values_yaml(chart: str) -> None:
     for path, node in leaves(chart):
         value = at(tree, path)
         assert value is not None, f"{'.'.join(path)} is null: Helm 3 keeps it, Helm 4 drops it"
-        if "properties" in node:
+        if "properties" in node and node.get("default") != {}:
             defaults = {key: child["default"] for key, child in node["properties"].items()}
             assert json.dumps(defaults) == json.dumps(value), ".".join(path)
         elif "default" in node or not isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -28,14 +29,13 @@ head:
   secretEnv: {T: {name: s, key: s}}
   nodeSelector: {a: b}
   tolerations: {t: {key: t}}
-  pods: {labels: {a: b}}
+  envFrom: {settings: ConfigMap}
 worker:
   env: {A: b}
   secretEnv: {S: {name: s, key: s}}
   envFrom: {settings: ConfigMap}
   nodeSelector: {a: b}
   tolerations: {t: {key: t}}
-  pods: {labels: {a: b}}
 pods:
   labels: {a: b}
   annotations: {a: b}
@@ -43,6 +43,7 @@ pods:
   extraVolumeMounts: {/v: {name: v}}
   initContainers: {i: {image: i}}
   sidecars: {s: {image: s}}
+  lifecycle: {postStart: {exec: {command: [a]}}}
   topologySpreadConstraints: {t: {maxSkew: 1, topologyKey: t, whenUnsatisfiable: ScheduleAnyway}}
   hostAliases: {h: {ip: 10.0.0.8, hostnames: [h]}}
 commonLabels: {a: b}
@@ -58,6 +59,8 @@ def base(chart: str) -> Tree:
     text = (CHARTS / "queues" / "ci" / "everything-values.yaml").read_text() if chart == "queues" else RUN
     tree: Tree = yaml.safe_load(text)
     tree |= yaml.safe_load(TABLE)
+    if chart != "queues":
+        tree["head"]["pods"], tree["worker"]["pods"] = copy.deepcopy(tree["pods"]), copy.deepcopy(tree["pods"])
     if chart == "run":
         tree |= {"run": {"kind": "ray-job", "name": "a-run"}, "data": {"corpus": "python"}}
     if chart == "ray-cluster":

@@ -88,6 +88,20 @@ POD_ATTACKS = [
             ["python", "-m", "trainer.prestop", "--forever", "30"],
         )
     ),
+    # Hooks that hold a pod, or that the kubelet sends from the network of the machine.
+    container("lifecycle", value={"preStop": {"exec": {"command": ["sleep", "600"]}}}, why=".lifecycle must have only"),
+    container("lifecycle", value={"stopSignal": "SIGKILL"}, why=".lifecycle must have only"),
+    container("lifecycle", value={"postStart": {"exec": {}}}, why=".lifecycle must have only"),
+    container("lifecycle", value={"postStart": {"exec": {"command": []}}}, why=".lifecycle must have only"),
+    container(
+        "lifecycle", value={"postStart": {"exec": {"command": [200_000 * "x"]}}}, why=".lifecycle must have only"
+    ),
+    of(
+        "RayJob",
+        *(*OF_HEAD, "containers", 0, "lifecycle", "postStart"),
+        value={"httpGet": {"host": "169.254.169.254", "port": 80}},
+        why=".lifecycle must have only",
+    ),
     # Pods that Kubernetes refuses or that never start, while Kueue holds their quota.
     container("image", value="", why=".image must have 1 to 1024"),
     Attack("no image", "JobSet", without(*OF_JOB, "containers", 0, "image"), ".image is missing"),
@@ -427,10 +441,10 @@ POD_ATTACKS = [
     container("volumeMounts", 0, "mountPropagation", value="Bidirectional"),
     container("envFrom", value=[{"prefix": "X", "secretRef": {"name": "x"}}], why=".envFrom[0].prefix"),
     Attack(
-        "head's envFrom",
+        "an optional Secret in the head's envFrom",
         "RayJob",
-        set_at(*OF_HEAD, "containers", 0, "envFrom", value=[{"secretRef": {"name": "x"}}]),
-        ".envFrom[0].secretRef",
+        set_at(*OF_HEAD, "containers", 0, "envFrom", value=[{"secretRef": {"name": "x", "optional": True}}]),
+        ".envFrom[0].secretRef must have only a name",
     ),
     Attack(
         "field",

@@ -20,6 +20,7 @@ TEAM = f"""
 team: {{name: research, namespace: {OURS}, serviceAccount: research}}
 queue: {{name: research, priority: high, podPriority: ""}}
 storage: {{bucket: runs}}
+pods: {{lifecycle: {{postStart: {{exec: {{command: [touch, /tmp/started]}}}}}}}}
 """
 
 
@@ -43,18 +44,25 @@ def test_a_platform_overlay_on_all_charts(control_plane: ControlPlane, tmp_path:
             assert [each["name"] for each in spec["initContainers"]] == ["log-shipper"], path
             assert {"corporate-ca", "vault"} <= {each["name"] for each in spec["volumes"]}, path
             assert {"name": "SSL_CERT_FILE", "value": "/etc/corporate-ca/ca.crt"} in spec["containers"][0]["env"], path
+            assert spec["containers"][0]["envFrom"] == [{"configMapRef": {"name": "proxy-settings"}}], path
+            assert spec["initContainers"][0]["lifecycle"]["preStop"]["exec"]["command"] == ["/bin/flush"], path
+            hooks = spec["containers"][0]["lifecycle"]
+            assert hooks["postStart"] == {"exec": {"command": ["touch", "/tmp/started"]}}, path
+            assert ("trainer.prestop" in str(hooks.get("preStop"))) == (kind != "job-set"), path
             assert pod["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false", path
             assert pod["metadata"]["labels"]["example.com/cost-center"] == "ml", path
 
     with installed(control_plane, tmp_path, tree(shown["queues.yaml"])) as users:
         for kind, obj in rendered.items():
             assert users.attempt(users.alice, obj) == "", kind
-            for fault in ("privileged", "unlisted"):
+            for fault in ("privileged", "unlisted", "a hook of the kubelet's network"):
                 bad = yaml.safe_load(yaml.safe_dump(obj))
-                for _, found in pod_templates(bad):
-                    sidecar = found["spec"]["initContainers"][0]
+                for _, pod in pod_templates(bad):
+                    sidecar = pod["spec"]["initContainers"][0]
                     if fault == "privileged":
                         sidecar["securityContext"] = {"privileged": True}
-                    else:
+                    elif fault == "unlisted":
                         sidecar["name"] = "another"
+                    else:
+                        sidecar["lifecycle"]["preStop"] = {"httpGet": {"host": "169.254.169.254", "port": 80}}
                 assert "initContainers" in users.attempt(users.alice, bad), (kind, fault)

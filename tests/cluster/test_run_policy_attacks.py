@@ -154,7 +154,7 @@ ATTACKS = [
         0,
         "lifecycle",
         "postStart",
-        value={"exec": {"command": ["true"]}},
+        value={"tcpSocket": {"host": "169.254.169.254", "port": 80}},
         why=".lifecycle must have only",
     ),
     of("RayJob", *OF_WORKER, "containers", 0, "livenessProbe", "terminationGracePeriodSeconds", value=YEAR),

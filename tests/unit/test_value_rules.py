@@ -23,7 +23,7 @@ from tests.charts.quantities import FORMS
 TABLE = value_rules.table()
 RULES: list[dict[str, Any]] = TABLE["rules"]
 FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows", "named"}
-TESTS = {"matches", "forbids", "longest", "outside", "equals"}
+TESTS = {"matches", "forbids", "longest", "outside", "equals", "includes"}
 PLACEHOLDERS = {"key", "parent", "name", "value", "length", "slice"}
 DEFAULTS = chart_defaults("run")
 
@@ -65,10 +65,10 @@ def is_key(key: str) -> bool:
         return True  # the evaluators add it
     if key.startswith("train."):
         return key.removeprefix("train.") in maxtext()["keys"]
-    if key.startswith(("head.pods.", "worker.pods.")) and not key.endswith(".pods.*"):
-        key = key.partition(".")[2]  # both have the keys of pods
     node: Any = checks.schema("run")
     for part in key.split("."):
+        if not node.keys() & {"properties", "items", "additionalProperties"} and "object" in node.get("type", "object"):
+            return True  # a field of Kubernetes
         entry = node.get("items") if part == "0" else node.get("items") or node.get("additionalProperties")
         node = node.get("properties", {}).get(part) or entry
         if not isinstance(node, dict):
@@ -88,7 +88,7 @@ def test_the_keys_that_the_rules_read_exist() -> None:
 @every_rule
 def test_the_keys_of_a_rule_exist(rule: dict[str, Any]) -> None:
     entries = [key.split("*")[0] + "*" for key in rule["keys"] if "*" in key]
-    conditions = [key for key in rule.get("when", {}) if not key.startswith(".")]
+    conditions = [key.replace("{value}", "{name}") for key in rule.get("when", {}) if not key.startswith(".")]
     below = [entry + key for key in rule.get("when", {}) if key.startswith(".") for entry in entries]
     keys = [
         *rule["keys"],

@@ -9,10 +9,11 @@
 {"run": {"cluster": ""}, "team": {"name": "", "namespace": "", "serviceAccount": ""}, "queue": {"name": "", "priority":
 "", "podPriority": ""}, "slice": {"topology": "", "machineType": "", "reservation": "", "any": []}, "image":
 {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []}, "storage": {"bucket": "", "claim": "",
-"text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {}, "nodeSelector": {}, "tolerations": {},
-"pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {},
-"tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {},
-"initContainers": {}, "sidecars": {}, "affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "",
-"schedulerName": "", "hostAliases": {}, "dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {},
-"commonAnnotations": {}, "cluster": {"groups": {}, "labels": {}}, "tracking": {"wandb": {"secret": {"name": ""}}}}
+"text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {},
+"tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {},
+"nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {}, "extraVolumes": {},
+"extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
+"topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
+"dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "cluster": {"groups": {}, "labels": {}},
+"tracking": {"wandb": {"secret": {"name": ""}}}}
 {{- end -}}

@@ -7,10 +7,10 @@
 {"run": {"name": "", "cluster": "", "command": []}, "team": {"name": "", "namespace": "", "serviceAccount": ""},
 "queue": {"name": "", "priority": "", "podPriority": ""}, "slice": {"topology": "", "machineType": "", "reservation":
 "", "any": []}, "image": {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []}, "storage":
-{"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {},
-"nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {},
+{"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {}, "envFrom":
+{}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {},
 "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {},
-"extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "affinity": {},
+"extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
 "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
 "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb": {"project": "",
 "entity": "", "secret": {"name": ""}}}, "data": {"files": [], "corpus": "", "heldOut": {"files": []}, "tokenizer":

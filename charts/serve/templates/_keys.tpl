@@ -9,10 +9,10 @@
 {"team": {"name": "", "namespace": "", "serviceAccount": ""}, "queue": {"name": "", "priority": "", "podPriority": ""},
 "slice": {"topology": "", "machineType": "", "reservation": "", "any": []}, "image": {"registry": "", "repository": "",
 "tag": "", "digest": "", "pullSecrets": []}, "storage": {"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize":
-""}}, "head": {"env": {}, "secretEnv": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker": {"cpu": "",
-"memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods":
-{"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {},
-"affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {},
-"dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "serve": {"model": "",
-"name": "", "engineArgs": {}, "apiKey": {"name": ""}, "upgrade": {"gatewayClass": ""}}}
+""}}, "head": {"env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker":
+{"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}},
+"pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars":
+{}, "lifecycle": {}, "affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "",
+"hostAliases": {}, "dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "serve":
+{"model": "", "name": "", "engineArgs": {}, "apiKey": {"name": ""}, "upgrade": {"gatewayClass": ""}}}
 {{- end -}}

@@ -24,6 +24,7 @@ _MOST = {
     ("worker", "envFrom"): 50,
     ("worker", "nodeSelector"): 50,
     ("worker", "tolerations"): 16,
+    ("head", "envFrom"): 50,
     ("head", "nodeSelector"): 50,
     ("head", "tolerations"): 16,
     ("image", "pullSecrets"): 10,

@@ -22,7 +22,7 @@ from launcher.paths import charts_dir
 _COMMENT = re.compile(r"\{\{-?\s*/\*.*?\*/\s*-?\}\}", re.DOTALL)
 _START, _END = '{{- define "common.valueRules" -}}', "{{- end -}}"
 _PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
-_TESTS = ("matches", "forbids", "longest", "outside", "equals")
+_TESTS = ("matches", "forbids", "longest", "outside", "equals", "includes")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _conditions(rule: Mapping[str, Any], name: str = "") -> list[str]:
     """Return the keys of the values on which the conditions of a rule depend; `name` is the entry's name."""
     keys = [key for key in rule.get("when", {}) if not key.startswith(".")]
     keys = ["slice.accelerator" if key.startswith("accelerator.") else key.removesuffix(".0") for key in keys]
-    return [key.replace("{name}", name).rstrip(".") for key in keys]
+    return [key.replace("{name}", name).replace("{value}", "").rstrip(".") for key in keys]
 
 
 def _evaluator(chain: Sequence[Mapping[str, Any]]) -> Rule:
@@ -152,13 +152,14 @@ def _lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
 
 
 def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) -> bool:
-    for key, wanted in rule.get("when", {}).items():
-        if key.startswith("."):
-            given, value = _at(item.entry, key[1:])
-        else:
-            given, value = _lookup(tree, key.replace("{name}", item.name))
+    checked = _checked(rule, item)
+    for condition, wanted in rule.get("when", {}).items():
+        key = condition.replace("{name}", item.name).replace("{value}", str(checked))
+        given, value = _at(item.entry, key[1:]) if key.startswith(".") else _lookup(tree, key)
         if isinstance(wanted, bool):
             holds = bool(value) == wanted
+        elif wanted == "{name}":
+            holds = value == item.name
         elif not isinstance(wanted, Mapping):
             holds = value == wanted
         elif "given" in wanted:
@@ -167,7 +168,6 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
             holds = value != wanted["not"]
         if not holds:
             return False
-    checked = _checked(rule, item)
     if not any(test in rule for test in _TESTS):
         return True
     if not item.given or (rule.get("optional") and not checked):
@@ -180,6 +180,9 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
         return bool(_regex(rule["forbids"]).search(checked) and not allowed)
     if "longest" in rule:
         return len(checked) > int(rule["longest"])
+    if "includes" in rule:
+        entries = checked if isinstance(checked, list) else []
+        return not {*rule["includes"]} <= {entry.get("name") for entry in entries if isinstance(entry, dict)}
     if "equals" in rule:
         wanted = _lookup(tree, rule["equals"])[1]
         return bool(wanted) and wanted != checked

@@ -67,7 +67,7 @@ def _page(title: str, intro: str, chart: str) -> str:
 
 
 def _rows(path: str, node: Node) -> Iterator[tuple[str, str, str, str]]:
-    inner = {**node.get("properties", {})}
+    inner = node.get("properties", {}) if path not in ("head.pods", "worker.pods") else {}  # the keys of pods
     named = node.get("additionalProperties")
     default = json.dumps(node["default"], ensure_ascii=False) if "default" in node else ""
     yield code(path), _takes(node), code(default), node.get("description", "")

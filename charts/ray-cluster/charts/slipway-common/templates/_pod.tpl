@@ -5,8 +5,7 @@ values       the values of the chart
 head         whether the pod is the head of a Ray cluster
 slice        for a host: the values of its slice, with the resolved slice under the key "resolved"
 cpu, memory  requests of the container; "" for no request
-container    dict of name, command (list), ports (name: number), env (list, as in Kubernetes), more (dict of other
-             fields: probes, lifecycle)
+container    dict of name, command (list), ports (name: number), env (list, as in Kubernetes), more (dict of other fields)
 labels       dict
 annotations  dict; if the run config is in it, it is mounted as a file
 restart      restart policy; "" for the default of the owner
@@ -121,7 +120,7 @@ spec:
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with ternary dict $values.worker.envFrom .head }}
+      {{- with ternary $values.head.envFrom $values.worker.envFrom .head }}
       envFrom:
         {{- range $name, $kind := . }}
         - {{ ternary "configMapRef" "secretRef" (eq $kind "ConfigMap") }}: {name: {{ $name | quote }}}
@@ -131,7 +130,8 @@ spec:
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with .container.more }}
+      {{- $lifecycle := ternary (pick $pods "lifecycle") dict (not (empty $pods.lifecycle)) }}
+      {{- with mergeOverwrite $lifecycle (.container.more | default dict) }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
       securityContext:

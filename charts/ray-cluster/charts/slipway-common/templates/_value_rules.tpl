@@ -10,7 +10,7 @@ A rule has these fields:
            `serve` a release of charts/serve
   when     conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
            false (absent or empty), {"given": …} (present, even if empty) or {"not": …}. A key that starts with a dot is
-           below the entry that `*` matches; {name} is the name of this entry. KEY.0 is the first item of a list;
+           below the entry that `*` matches; {name} is the name of this entry, and {value} what is checked. KEY.0 is the first item of a list;
            accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu), and accelerator.label, .labelKey and
            .machineType are those of the nodes
   else     apply the rule only if the rules above it, back to one without `else`, found nothing wrong with the entry
@@ -23,6 +23,7 @@ and at most one test. Without a test, the conditions alone make the value wrong.
   forbids  one that it must not match, except for texts that match `allows`
   longest  the maximum number of characters
   outside  ranges of numbers, inclusive, that it must not be in
+  includes names that its list must have, such as those of containers
   equals   another key, whose value it must have, unless that is empty
 In a message, {key} is the dotted key, {parent} the key above the entry, {name} the entry's name, {value} what was
 checked, in quotes, {length} its number of characters, {slice} the key of the group of hosts, and {a.b} the value of
@@ -253,8 +254,10 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "environment", "keys": ["worker.env.*"], "kinds": "remote", "of": "name", "when": {"worker.env.{name}": true},
      "forbids": "secretVariable", "allows": "plainVariable",
      "message": "{key} would store a secret in the run's record; put it into a Secret, and set worker.secretEnv.{name} to the Secret's name and key. If it is not a secret, put it into a ConfigMap, and set worker.envFrom."},
-    {"rule": "name", "keys": ["worker.envFrom.*"], "of": "name", "matches": "objectName",
+    {"rule": "name", "keys": ["head.envFrom.*", "worker.envFrom.*"], "of": "name", "matches": "objectName",
      "message": "{parent}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
+    {"rule": "name", "else": true, "keys": ["head.envFrom.*", "worker.envFrom.*"], "matches": "^(ConfigMap|Secret)$",
+     "message": "{key}: {value} is not a kind of object with variables; use ConfigMap or Secret."},
     {"rule": "name", "keys": ["image.pullSecrets.*", "head.secretEnv.*.name", "worker.secretEnv.*.name"], "matches": "objectName",
      "message": "{key}: {value} is not a valid object name; use lowercase letters, digits, hyphens and dots."},
     {"rule": "name", "keys": ["head.secretEnv.*.key", "worker.secretEnv.*.key"], "matches": "secretKey",
@@ -319,9 +322,6 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
      "message": "{key}: tolerationSeconds requires effect: NoExecute."},
 
     {{- /* Additional fields of the pods. */}}
-    {"rule": "pods", "keys": ["head.pods.*", "worker.pods.*"], "kinds": "all", "of": "name",
-     "matches": "^(labels|annotations|extraVolumes|extraVolumeMounts|initContainers|sidecars|affinity|topologySpreadConstraints|runtimeClassName|schedulerName|hostAliases|dnsPolicy|dnsConfig|extra)$",
-     "message": "{parent}: {value} is not a key of pods."},
     {"rule": "pods", "keys": ["pods.extraVolumes.*", "head.pods.extraVolumes.*", "worker.pods.extraVolumes.*"], "of": "name", "matches": "kubernetesName",
      "message": "{parent}: {value} is not a valid name; use at most 63 lowercase letters, digits and hyphens, with no hyphen at either end."},
     {"rule": "pods", "else": true, "keys": ["pods.extraVolumes.*", "head.pods.extraVolumes.*", "worker.pods.extraVolumes.*"], "of": "name",
@@ -335,10 +335,47 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "pods", "else": true, "keys": ["pods.sidecars.*", "worker.pods.sidecars.*"], "kinds": ["job-set"], "of": "name",
      "matches": "^$",
      "message": "{key}: a JobSet finishes only after all containers of its pods have ended; move it to pods.initContainers, with restartPolicy: Always."},
-    {"rule": "pods", "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name", "matches": "^/[^:]*$",
-     "message": "{parent}: {value} is not a mount path; use an absolute path without a colon."},
-    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name", "forbids": "^(/|/dev/shm|/etc/slipway)/*$",
-     "message": "{parent}: Slipway uses {name}; mount the volume at another path."},
+    {"rule": "pods", "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name",
+     "matches": "^(/|(/[^:/]+)+)$",
+     "message": "{parent}: {value} is not a mount path; use an absolute path without a colon, and without a slash at its end."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"], "of": "name",
+     "forbids": "^(/|/dev/shm|/etc/slipway)$", "message": "{parent}: Slipway uses {name}; mount the volume at another path."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"],
+     "when": {"storage.mountPath": "{name}"},
+     "message": "{parent}: {name} is storage.mountPath, where the storage of the run is; mount the volume at another path."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*", "head.pods.extraVolumeMounts.*", "worker.pods.extraVolumeMounts.*"],
+     "when": {"storage.text.bucket": true, "storage.text.mountPath": "{name}"},
+     "message": "{parent}: {name} is storage.text.mountPath, where the text is; mount the volume at another path."},
+    {"rule": "pods", "else": true, "keys": ["pods.extraVolumeMounts.*.name", "head.pods.extraVolumeMounts.*.name", "worker.pods.extraVolumeMounts.*.name"],
+     "when": {"pods.extraVolumes.{value}": {"given": false}, "head.pods.extraVolumes.{value}": {"given": false}, "worker.pods.extraVolumes.{value}": {"given": false}},
+     "matches": "^(storage|text|shared-memory|run-config|ray-token)$|^gke-gcsfuse-",
+     "message": "{key}: there is no volume {value}; add it to pods.extraVolumes."},
+    {"rule": "pods", "keys": ["pods.lifecycle.*", "head.pods.lifecycle.*", "worker.pods.lifecycle.*"], "of": "name", "matches": "^postStart$",
+     "message": "{parent}: {name} is not available, because Slipway's own hook asks a run that must end for one more checkpoint; use postStart, or a hook of a container in pods.initContainers."},
+
+    {{- /* pods.extra replaces what other keys render, and these keys do more than that. */}}
+    {"rule": "pods", "keys": ["pods.extra.hostNetwork", "worker.pods.extra.hostNetwork"],
+     "forbids": "^[Tt]rue$", "message": "{key}: set security.hostNetwork instead, which also sets the DNS policy and the attributes of volumes."},
+    {"rule": "pods", "keys": ["pods.extra.terminationGracePeriodSeconds", "head.pods.extra.terminationGracePeriodSeconds", "worker.pods.extra.terminationGracePeriodSeconds"],
+     "forbids": "^", "message": "{key}: set run.graceSeconds instead, which also limits how long the last checkpoint may take."},
+    {"rule": "pods", "keys": ["pods.extra.tolerations", "worker.pods.extra.tolerations"], "when": {"slice.accelerator": {"not": "cpu"}},
+     "forbids": "^", "message": "{key} replaces the tolerations for the nodes of {slice.accelerator}; set head.tolerations and worker.tolerations instead."},
+    {"rule": "pods", "keys": ["pods.extra.nodeSelector", "head.pods.extra.nodeSelector", "worker.pods.extra.nodeSelector"],
+     "forbids": "^", "message": "{key}: set head.nodeSelector or worker.nodeSelector instead, which are compared with the slice."},
+    {"rule": "pods", "keys": ["pods.extra.initContainers", "head.pods.extra.initContainers", "worker.pods.extra.initContainers"], "forbids": "^",
+     "message": "{key}: set pods.initContainers instead, which has the same fields."},
+    {"rule": "pods", "keys": ["pods.extra.volumes", "head.pods.extra.volumes", "worker.pods.extra.volumes"], "includes": ["storage", "shared-memory"],
+     "message": "{key} replaces all volumes, and lacks storage or shared-memory; set pods.extraVolumes instead, which adds volumes."},
+    {"rule": "pods", "keys": ["pods.extra.containers"], "kinds": ["ray-job", "cluster", "serve"], "forbids": "^",
+     "message": "{key} replaces the containers of the head and of the hosts, which differ; set pods.sidecars, or head.pods.extra and worker.pods.extra."},
+    {"rule": "pods", "keys": ["head.pods.extra.containers"], "kinds": ["ray-job", "cluster", "serve"], "includes": ["ray-head"],
+     "message": "{key} replaces all containers, and lacks ray-head, which runs Ray; set pods.sidecars instead, which adds containers."},
+    {"rule": "pods", "keys": ["worker.pods.extra.containers"], "kinds": ["ray-job", "cluster", "serve"], "includes": ["ray-worker"],
+     "message": "{key} replaces all containers, and lacks ray-worker, which runs Ray; set pods.sidecars instead, which adds containers."},
+    {"rule": "pods", "keys": ["pods.extra.containers", "worker.pods.extra.containers"], "kinds": ["job-set"], "includes": ["trainer"],
+     "message": "{key} replaces all containers, and lacks trainer, which trains; set pods.initContainers instead, which adds containers."},
+    {"rule": "pods", "keys": ["pods.extra.containers.*.name", "worker.pods.extra.containers.*.name"], "kinds": ["job-set"], "matches": "^trainer$",
+     "message": "{parent}: {value}: a JobSet finishes only after all containers of its pods have ended; move it to pods.initContainers, with restartPolicy: Always."},
     {"rule": "label", "keys": ["pods.labels.*", "head.pods.labels.*", "worker.pods.labels.*", "commonLabels.*"], "of": "name", "matches": "labelKey",
      "message": "{parent}: {value} is not a valid key of a label; use letters, digits, hyphens, dots and underscores, such as example.com/cost-center."},
     {"rule": "label", "else": true, "keys": ["pods.labels.*", "head.pods.labels.*", "worker.pods.labels.*", "commonLabels.*"], "of": "name",

@@ -15,7 +15,7 @@ charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cl
 admission policy of charts/queues has limits that are a little higher. Takes the values. */ -}}
 {{- define "common.rules.sizes" -}}
   {{- $problems := list -}}
-  {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "worker.nodeSelector" 50 "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
+  {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "head.envFrom" 50 "worker.nodeSelector" 50 "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
   {{- range $key := keys $most | sortAlpha -}}
     {{- $found := dict -}}
     {{- include "common.rules.at" (dict "values" $ "key" $key "into" $found) -}}
