@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from launcher.config.kinds import RunKind
     from launcher.config.plan import LaunchPlan
     from launcher.diagnose.doctor.finding import Finding
+    from launcher.diagnose.explain.finding import Explanation
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
@@ -34,16 +35,13 @@ class ExpectedStart:
 
 def misfit(plan: LaunchPlan) -> Problem | None:
     """Return the problem that an earlier forecast found: the plan does not fit. None if it is not known."""
-    for hook in hooks("misfit"):
-        problem: Problem | None = hook(plan)
-        if problem is not None:
-            return problem
-    return None
+    answer: Problem | None = _first("misfit", plan)
+    return answer
 
 
 def forecast_speed(config: Mapping[str, Any]) -> Any:
     """Return the speed of a run config that an earlier forecast found (step_seconds, mfu); None if not known."""
-    return next((speed for hook in hooks("forecast_speed") if (speed := hook(config)) is not None), None)
+    return _first("forecast_speed", config)
 
 
 def expected_starts(
@@ -61,7 +59,8 @@ def expected_starts(
 
 def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
     """Return when the run of an object would start if it was submitted now; None if it is not known."""
-    return next((start for hook in hooks("expected_start_of") if (start := hook(obj, target)) is not None), None)
+    answer: ExpectedStart | None = _first("expected_start_of", obj, target)
+    return answer
 
 
 def has_model(cluster: Cluster, name: str) -> bool:
@@ -76,12 +75,14 @@ def listing(
 
     Returns None if no product has these. Raises LauncherError if the cluster does not answer.
     """
-    return next((hook(target, warn) for hook in hooks(things)), None)
+    answer: tuple[Sequence[Any], str] | None = _first(things, target, warn)
+    return answer
 
 
 def ray_cluster(name: str, target: Target) -> tuple[Any, str] | None:
     """Return the status of the long-lived Ray cluster, and its text; None if no such cluster is known."""
-    return next((hook(name, target) for hook in hooks("ray_cluster")), None)
+    answer: tuple[Any, str] | None = _first("ray_cluster", name, target)
+    return answer
 
 
 def submitter(kind: RunKind, cluster: Cluster) -> Submitter:
@@ -106,7 +107,7 @@ def not_ready(cluster: Cluster, kind: str, live: Mapping[str, Any]) -> str:
 
     A launcher.releases.readiness.Final is why it will not answer.
     """
-    return next((hook(cluster, live) for hook in hooks(f"not_ready {kind}")), "")
+    return _first(f"not_ready {kind}", cluster, live) or ""
 
 
 def sweep_verb(name: str) -> Callable[..., int]:
@@ -121,3 +122,14 @@ def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding]
     """Return how the cluster differs from the values that created it; None if no product creates clusters."""
     lists = [hook(files, sets) for hook in hooks("cluster_findings")]
     return [finding for findings in lists for finding in findings] if lists else None
+
+
+def explained_object(cluster: Cluster, name: str) -> Explanation | None:
+    """Return why an object in a queue, which is not a run, is in its state; None if no such object is known."""
+    answer: Explanation | None = _first("explained_object", cluster, name)
+    return answer
+
+
+def _first(name: str, *arguments: Any) -> Any:
+    """Return the first answer that a product has; None if none has one."""
+    return next((answer for hook in hooks(name) if (answer := hook(*arguments)) is not None), None)

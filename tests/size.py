@@ -23,7 +23,7 @@ from launcher import api
 CHECKOUT = Path(__file__).parents[1]
 PRODUCTS = "launcher.products"
 COMMANDS = "launcher.cli.commands"
-LIMITS = {"core": 20_200, "submit": 12_750, "status": 6_950, "launcher and trainer": 48_460}
+LIMITS = {"core": 18_780, "submit": 12_700, "status": 6_850, "launcher and trainer": 48_490}
 """The most lines of code. Lower a number when the size falls."""
 _BLANK = {
     tokenize.COMMENT,

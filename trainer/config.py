@@ -275,7 +275,7 @@ def check(config: RunConfig) -> dict[str, Any]:
             raise ConfigError(
                 f"data.tokenizer.path: {tokenizer} is not a file; set the path of a tokenizer file, or leave it empty."
             )
-        vocabulary.check(str(derived["tokenizer_type"]), tokenizer, _number(config, "vocab_size"))
+        vocabulary.check(str(derived["tokenizer_type"]), tokenizer, _number(config, "vocab_size"), config.train)
     if config.corpus is None:
         if config.tuning.applies:
             raise ConfigError(f"tuning.method: {config.tuning.method} reads data.files; set them.")

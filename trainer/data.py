@@ -13,7 +13,9 @@ from __future__ import annotations
 import codecs
 import functools
 import hashlib
+import itertools
 import json
+import os
 import re
 import sysconfig
 from collections import Counter
@@ -42,6 +44,11 @@ _NEWLINE_WINDOW = 64 << 10
 _CHECK_WHOLE = 1 << 30
 _LISTED = 5
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# What is left between the lines of files that were joined or cut: NUL, a byte order mark, the end-of-file of DOS.
+_PADDING = "\0\ufeff\x1a"
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"}
+_LINK = "linked folder"
+_LFS = b"version https://git-lfs.github.com/spec/"
 
 
 ROWS = ""
@@ -118,7 +125,7 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = F
     sizes = [Path(path).stat().st_size for path in every]
     digest = hashlib.sha256()
     for path, size in zip(every, sizes, strict=True):
-        digest.update(f"{path}\0{size}\n".encode())
+        digest.update(os.fsencode(path) + f"\0{size}\n".encode())
     return Corpus(
         train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16], _left_out(left, len(every))
     )
@@ -161,7 +168,10 @@ def documents(unit: Unit, field: str) -> Iterator[str]:
             if (document := _field_of(line, at, unit.path, field)) is not None:
                 yield document
     else:
-        text = _without_nul(_decode(*_read(unit), unit.path))
+        raw, start = _read(unit)
+        if _seems_utf16(raw):
+            raise ConfigError(f"{unit.path} seems to be UTF-16; convert the file to UTF-8.")
+        text = _without_nul(_decode(raw, start, unit.path))
         if text.strip():
             yield text
 
@@ -331,7 +341,7 @@ def _files_below(folder: Path, left: Counter[str], key: str) -> list[str]:
             if name.startswith("."):
                 others["hidden"] += 1
             elif (ending := _ending(name)) not in SUFFIXES:
-                others[ending] += 1
+                others[_LINK if (parent / name).is_dir() else ending] += 1
             elif _is_empty(parent / name):
                 others["empty"] += 1
             else:
@@ -350,11 +360,16 @@ def _is_empty(path: Path) -> bool:
     try:
         if path.stat().st_size:
             return False
-        with path.open("rb") as file:  # files of the kernel have content and no size
-            return not file.read(1)
+        return not _first_bytes(path, 1)  # files of the kernel have content and no size
     except OSError as error:
         _raise_passing(error)
         return False
+
+
+def _first_bytes(path: Path, count: int) -> bytes | None:
+    """Return up to `count` bytes; None or b"" if there is none now, as in a pipe, which would wait for its writer."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        return file.read(count)
 
 
 def _left_out(left: Counter[str], read: int) -> str:
@@ -362,8 +377,7 @@ def _left_out(left: Counter[str], read: int) -> str:
     if not left:
         return ""
     kinds = [
-        f"{count:,} {kind} {_file(count)}" if kind else f"{count:,} {_file(count)} without an ending"
-        for kind, count in sorted(left.items(), key=lambda item: (-item[1], item[0]))[:_LISTED]
+        _counted(count, kind) for kind, count in sorted(left.items(), key=lambda item: (-item[1], item[0]))[:_LISTED]
     ]
     if more := sum(left.values()) - sum(count for _, count in left.most_common(_LISTED)):
         kinds.append(f"{more:,} others")
@@ -371,20 +385,31 @@ def _left_out(left: Counter[str], read: int) -> str:
     return f"{read:,} {_file(read)} {'is' if read == 1 else 'are'} read; {those}" if read else those
 
 
+def _counted(count: int, kind: str) -> str:
+    if kind == _LINK:
+        return f"{count:,} {kind}{'s' if count > 1 else ''}"
+    return f"{count:,} {kind} {_file(count)}" if kind else f"{count:,} {_file(count)} without an ending"
+
+
 def _file(count: int) -> str:
     return "file" if count == 1 else "files"
 
 
 def _require_known_file(name: str, key: str) -> None:
-    if _ending(name) not in SUFFIXES:
-        raise ConfigError(f"{key}: {name} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
+    if (ending := _ending(name)) not in SUFFIXES:
+        how = " It is compressed; decompress it." if ending in _COMPRESSED else ""
+        raise ConfigError(f"{key}: {name} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.{how}")
     try:
-        with Path(name).open("rb") as file:
-            if not file.read(1):
-                raise ConfigError(f"{key}: {name} is empty; remove it from {key} or fill it.")
+        start = _first_bytes(Path(name), len(_LFS))
     except OSError as error:
         _raise_passing(error)
         raise ConfigError(f"{key}: cannot read {name}: {error.strerror}.") from error
+    if not start:
+        raise ConfigError(f"{key}: {name} is empty; remove it from {key} or fill it.")
+    if start == _LFS:
+        raise ConfigError(
+            f"{key}: {name} is a pointer of Git LFS, not the file itself; run git lfs pull in its repository."
+        )
 
 
 def _raise_passing(error: Exception) -> None:
@@ -524,7 +549,7 @@ def _lines(unit: Unit) -> Iterator[tuple[str, int]]:
     """Yield the lines that are not empty, with their offsets."""
     raw, at = _read(unit)
     for line in raw.splitlines(keepends=True):
-        text = _decode(line, at, unit.path).strip("\0").strip()
+        text = _decode(line, at, unit.path).strip(_PADDING).strip()
         if text:
             yield text, at
         at += len(line)
@@ -567,6 +592,12 @@ def _field_of(line: str, at: int, path: str, field: str) -> str | None:
     # JSON can have half of a surrogate pair, as from a text that was cut in the middle of an emoji. No tokenizer
     # accepts it.
     return _SURROGATE.sub("\ufffd", _without_nul(text))
+
+
+def _seems_utf16(raw: bytes) -> bool:
+    """Return whether the first NULs are all even bytes or all odd ones: the high bytes of ASCII characters."""
+    places = [found.start() % 2 for found in itertools.islice(re.finditer(rb"\0", raw), 64)]
+    return len(places) >= 16 and len(set(places)) == 1
 
 
 def _without_nul(text: str) -> str:
@@ -612,6 +643,7 @@ def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
     for row in range(unit.start, unit.stop):
         try:
             text = column[row].as_py()
+            text = text.decode() if isinstance(text, bytes) else text
         except UnicodeDecodeError as error:
             raise ConfigError(
                 f"{unit.path}: row {row} of row group {unit.row_group} is not UTF-8 text; convert the file."
@@ -642,12 +674,16 @@ def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
 
     try:
         with pq.ParquetFile(path) as file:
-            if field not in file.schema_arrow.names:
-                have = ", ".join(file.schema_arrow.names)
-                raise ConfigError(f'{path} has no column "{field}" (it has {have}); set data.field.')
+            if (found := file.schema_arrow.names.count(field)) != 1:
+                have = "two columns" if found else "no column"
+                names = ", ".join(file.schema_arrow.names)
+                raise ConfigError(f'{path} has {have} "{field}" (it has {names}); set data.field.')
             kind = file.schema_arrow.field(field).type
             text = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not any(is_text(text) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
+            strings = (types.is_string, types.is_large_string, types.is_string_view)
+            # Impala and old versions of Spark write text without its type.
+            binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
+            if not any(is_text(text) for is_text in (*strings, *binary)):
                 raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
             return file.read_row_group(row_group, columns=[field]).column(field)
     except (OSError, pa.ArrowException) as error:

@@ -10,7 +10,9 @@ import base64
 import binascii
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainer.errors import ConfigError
 
@@ -19,9 +21,14 @@ _TIKTOKEN_SPECIAL = 256
 _HUB_NAME = re.compile(r"[A-Za-z0-9][-\w.]*(/[-\w.]+)?")
 
 
-def check(kind: str, tokenizer: str, rows: int) -> None:
-    """Raise ConfigError if the tokenizer cannot be loaded, or has an id without one of the model's `rows`."""
+def check(kind: str, tokenizer: str, rows: int, train: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the tokenizer cannot be loaded, or if the run uses an id without one of the model's `rows`.
+
+    `train` has MaxText's keys that the user set.
+    """
     ids = _SIZES[kind](tokenizer)
+    if kind == "sentencepiece":
+        _check_ends(tokenizer, train)
     if ids > rows:
         raise ConfigError(
             f"data.tokenizer.path: {tokenizer} has {ids:,} pieces, but the model has room for {rows:,}; "
@@ -41,6 +48,19 @@ def _sentencepiece(path: str) -> int:
         ) from error
 
 
+def _check_ends(path: str, train: Mapping[str, Any]) -> None:
+    """Raise ConfigError if MaxText would add a beginning or an end that the tokenizer lacks, whose id is then -1."""
+    import sentencepiece
+
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=path)
+    for key, end, number in (("add_bos", "beginning", tokenizer.bos_id()), ("add_eos", "end", tokenizer.eos_id())):
+        if number < 0 and train.get(key, True):
+            raise ConfigError(
+                f"data.tokenizer.path: {path} has no piece for the {end} of a text, which MaxText adds to each; set "
+                f"train.{key}: false."
+            )
+
+
 def _tiktoken(path: str) -> int:
     """Return the largest rank of the file, plus MaxText's special tokens, plus 1."""
     last = -1
@@ -58,6 +78,10 @@ def _tiktoken(path: str) -> int:
         raise ConfigError(message) from error
     if last < 0:
         raise ConfigError(message)
+    if "tiktoken" not in path:
+        raise ConfigError(
+            f'data.tokenizer.path: {path} does not contain "tiktoken", as MaxText requires; rename the file.'
+        )
     return last + 1 + _TIKTOKEN_SPECIAL
 
 

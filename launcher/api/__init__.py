@@ -26,97 +26,16 @@ docs/examples/sweep.ipynb is a notebook that submits a sweep, waits for it, and 
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from launcher import plugins
 
-if TYPE_CHECKING:
-    from launcher.api._backend import backend_for
-    from launcher.api.alternatives import Alternatives, choose_alternative
-    from launcher.api.insight import doctor, explain
-    from launcher.api.measurements import metrics
-    from launcher.api.plans import check, plan, refuse_misfits, render, values
-    from launcher.api.releases import (
-        check_release,
-        diff_run,
-        install,
-        plan_release,
-        plan_removal,
-        render_release,
-        uninstall,
-    )
-    from launcher.api.run_lists import list_runs
-    from launcher.api.run_logs import logs
-    from launcher.api.runs import WaitTimeout, cancel, delete, status, wait
-    from launcher.api.serving import IsServedModel, only_runs, run_or_model
-    from launcher.api.submission import preview, submit
-    from launcher.api.values_files import default_files, init, presets
-    from launcher.backends.lookup import IsSweep, NoSuchRun, backends, find, find_best, resolve
-    from launcher.backends.selection import RunFilter, select
-
-__all__ = [
-    "Alternatives",
-    "IsServedModel",
-    "IsSweep",
-    "NoSuchRun",
-    "RunFilter",
-    "WaitTimeout",
-    "backend_for",
-    "backends",
-    "cancel",
-    "check",
-    "check_release",
-    "choose_alternative",
-    "default_files",
-    "delete",
-    "diff_run",
-    "doctor",
-    "explain",
-    "find",
-    "find_best",
-    "init",
-    "install",
-    "list_runs",
-    "logs",
-    "metrics",
-    "only_runs",
-    "plan",
-    "plan_release",
-    "plan_removal",
-    "presets",
-    "preview",
-    "refuse_misfits",
-    "render",
-    "render_release",
-    "resolve",
-    "run_or_model",
-    "select",
-    "status",
-    "submit",
-    "uninstall",
-    "values",
-    "wait",
-]
-
-_MODULES = {
-    "launcher.api._backend": "backend_for",
-    "launcher.api.alternatives": "Alternatives choose_alternative",
-    "launcher.api.insight": "doctor explain",
-    "launcher.api.measurements": "metrics",
-    "launcher.api.plans": "check plan refuse_misfits render values",
-    "launcher.api.releases": "check_release diff_run install plan_release plan_removal render_release uninstall",
-    "launcher.api.run_lists": "list_runs",
-    "launcher.api.run_logs": "logs",
-    "launcher.api.runs": "WaitTimeout cancel delete status wait",
-    "launcher.api.submission": "preview submit",
-    "launcher.api.serving": "IsServedModel only_runs run_or_model",
-    "launcher.api.values_files": "default_files init presets",
-    "launcher.backends.lookup": "IsSweep NoSuchRun backends find find_best resolve",
-    "launcher.backends.selection": "RunFilter select",
-}
-HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
-"""The module of each name. Products add names of their own."""
+_LINE = re.compile(r"^from (launcher[.\w]+) import \w+ as (\w+)$", re.MULTILINE)
+HOMES = {name: module for module, name in _LINE.findall(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))}
+"""The module of each name, from __init__.pyi. Products add names of their own."""
 
 
 def __getattr__(name: str) -> Any:

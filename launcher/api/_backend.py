@@ -44,4 +44,4 @@ def backend_for(plan: LaunchPlan, target: Target = DEFAULT_TARGET) -> Submitter:
     from launcher.backends.kubernetes.submitter import KubernetesSubmitter
     from launcher.diagnose import preflight
 
-    return KubernetesSubmitter(cluster, preflight.problems)
+    return KubernetesSubmitter(cluster, preflight.problems, has_room=preflight.has_room)

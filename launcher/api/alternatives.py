@@ -16,7 +16,6 @@ from launcher.backends.base import State, Submission
 
 if TYPE_CHECKING:
     from launcher.backends.base import RunStatus, Submitter
-    from launcher.backends.kubernetes.submitter import KubernetesSubmitter
     from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
 
@@ -51,7 +50,7 @@ def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan
         failed = CheckFailed(in_alternatives(errors))
         failed.hint = "No alternative of slice.any is possible. To submit the first anyway, use --force."
         raise failed
-    first = next((each for each in kept if _has_room(each, backend)), kept[0])
+    first = next((each for each in kept if backend.has_room(each)), kept[0])
     dropped = [f"Warning: {problem}" for problem in in_alternatives(errors)]
     return _with_others(first, kept), [*dropped, f"Submitting {first.alternative}."]
 
@@ -95,7 +94,7 @@ class Alternatives:
         if self._next is None:
             return None
         plan, message = self._next
-        switched = _in_cluster(plan, self._backend).switch(plan)
+        switched = self._backend.switch(plan)
         self._next = None
         if switched is None:
             return None
@@ -113,7 +112,7 @@ class Alternatives:
         waited = _waited(status, backend)
         if waited is None or waited < limit:
             return None
-        chosen = next((each for each in now.others if _has_room(each, backend)), later[0] if later else None)
+        chosen = next((each for each in now.others if backend.has_room(each)), later[0] if later else None)
         if chosen is None:
             return None
         return _with_others(chosen, alternatives(now)), (
@@ -143,23 +142,6 @@ def _errors(plan: LaunchPlan, backend: Submitter) -> Iterator[Problem]:
     if misfit is not None:
         yield misfit
     yield from (problem for problem in backend.problems(plan) if problem.severity == ERROR)
-
-
-def _has_room(plan: LaunchPlan, backend: Submitter) -> bool:
-    from launcher.backends.kubernetes.snapshot import Snapshot
-    from launcher.diagnose import preflight
-
-    in_cluster = _in_cluster(plan, backend)
-    return preflight.has_room(in_cluster.object_of(plan), Snapshot(in_cluster.cluster))
-
-
-def _in_cluster(plan: LaunchPlan, backend: Submitter) -> KubernetesSubmitter:
-    """Return the backend of the plan, which is a cluster's: a rule refuses slice.any for other kinds of runs."""
-    from launcher.backends.kubernetes.submitter import KubernetesSubmitter
-
-    if not isinstance(backend, KubernetesSubmitter):
-        raise TypeError(f"a run of the kind {plan.kind} has no alternatives")
-    return backend
 
 
 def _waited(status: RunStatus, backend: Submitter) -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from launcher.backends.lookup import find_run, no_run
 from launcher.errors import LauncherError
-from launcher.hooks import cluster_findings
+from launcher.hooks import cluster_findings, explained_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     Raises IsSweep, which has the runs, if the name is that of a sweep. Explains an object in a queue that Slipway did
     not create, too, if no run has the name.
     """
-    from launcher.diagnose.explain import foreign
     from launcher.diagnose.explain.explanation import explain_run
 
     found = find_run(name.removeprefix("run/"), target, summary=True)
@@ -32,7 +31,7 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     explained = None
     if target.cluster_requested:
         with contextlib.suppress(LauncherError):  # the error is that there is no such run
-            explained = foreign.explain(target.cluster(), name)
+            explained = explained_object(target.cluster(), name)
     if explained is None:
         raise no_run(name, target)
     return explained

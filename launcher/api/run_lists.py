@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from launcher import plugins
 from launcher.backends.lookup import list_with_backends, reachable_backends
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -26,8 +27,6 @@ def list_runs(
     LauncherError if only a cluster is queried and it does not answer.
     """
     reachable = None
-    if everything and target.cluster_requested:
-        from launcher.backends.kubernetes.foreign import QueueBackend
-
-        reachable = reachable_backends(target, QueueBackend)
+    for hook in plugins.hooks("queue_backend") if everything and target.cluster_requested else ():
+        reachable = reachable_backends(target, hook)
     return [run for _, run in list_with_backends(warn, target=target, sweep=sweep, reachable=reachable)]

@@ -287,3 +287,11 @@ class Submitter(Backend, Protocol):
         `accept_changes` is `--continue`: continue from the last checkpoint with a different config.
         """
         ...
+
+    def has_room(self, plan: LaunchPlan) -> bool:
+        """Return whether the queue has the free quota for the plan now; False for kinds without alternatives."""
+        return False
+
+    def switch(self, plan: LaunchPlan) -> RunStatus | None:
+        """Replace the run by another alternative of it; None if nothing was done, as for kinds without alternatives."""
+        return None

@@ -14,7 +14,6 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, RunStatus
-    from launcher.backends.kubernetes.backend import KubernetesBackend
     from launcher.backends.sweeps import Sweep
 
 # The backends of a target, and the error that prevents access to its cluster, if any.
@@ -63,10 +62,10 @@ def backends(target: Target = DEFAULT_TARGET) -> list[Backend]:
     return places
 
 
-def reachable_backends(target: Target, in_namespaces: type[KubernetesBackend] | None = None) -> Reachable:
+def reachable_backends(target: Target, in_namespaces: Callable[..., Backend] | None = None) -> Reachable:
     """Return the backends and the error that prevents access to the cluster; local runs work without it.
 
-    `in_namespaces` is a class that replaces KubernetesBackend.
+    `in_namespaces` replaces KubernetesBackend.
     """
     places: list[Backend] = []
     if target.includes_local:

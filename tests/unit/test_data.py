@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,13 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.jsonl", b"[" * 100_000, "{path}: line 1 contains lists or objects that are nested too deeply"),
         ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
+        ("a.jsonl.gz", b"a", "{path} is not a .txt, .md, .jsonl or .parquet file. It is compressed; decompress it."),
+        (
+            "a.md",
+            "\u0436 of a text of windows".encode("utf-16-le"),
+            "{path} seems to be UTF-16; convert the file to UTF-8",
+        ),
+        ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "{path} is a pointer of Git LFS"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -194,6 +202,9 @@ def test_a_parquet_column_that_is_missing_or_not_text_is_named(tmp_path: Path) -
         data.check_corpus(corpus(path))
     with pytest.raises(ConfigError, match=r'the column "id" has the type int64, not text'):
         data.check_corpus(corpus(path, field="id"))
+    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
+    with pytest.raises(ConfigError, match=r'has two columns "text" \(it has text, text\)'):
+        data.check_corpus(corpus(path))
 
 
 def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Path) -> None:
@@ -209,7 +220,17 @@ def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    ],
+    ids=str,
 )
 def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path: Path, kind: pa.DataType) -> None:
     path = tmp_path / "a.parquet"
@@ -242,6 +263,23 @@ def test_json_of_cut_text_is_read_without_nulls_and_halves_of_characters(tmp_pat
         '{"text": "one"}\n{"text": null}\n{"text": "cut \\ud83d"}\n{"text": "\\ud83d\\ude00"}\n'
     )
     assert read_all(list(corpus(tmp_path).train)) == ["one", "cut \ufffd", "\U0001f600"]
+
+
+def test_what_joins_of_files_leave_between_lines_is_no_text(tmp_path: Path) -> None:
+    """A byte order mark in the middle, and the end-of-file character of DOS."""
+    line = b'\xef\xbb\xbf{"text": "one"}\n'
+    path = write_invalid(tmp_path, "a.jsonl", line * 2 + b"\x1a")
+    assert read_all(list(corpus(path).train)) == ["one", "one"]
+
+
+def test_names_and_kinds_of_files_do_not_stop_a_folder(tmp_path: Path) -> None:
+    """A name that is not UTF-8, a pipe without a writer, a link to a folder."""
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("text")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "link").symlink_to(tmp_path)
+    found = corpus(tmp_path)
+    assert read_all(list(found.train)) == ["text"]
+    assert found.left_out == "1 file is read; 1 empty file, 1 linked folder are left out."
 
 
 def test_files_of_a_folder_that_are_not_read_are_counted(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_no_package_imports_modules_at_each_start_of_python() -> None:
 
 def test_the_api_lists_only_public_names() -> None:
     added = {name for product in plugins.products() for name in product.api}
-    assert dir(api) == sorted({*api.__all__, *added})
+    assert dir(api) == sorted({*api.HOMES, *added})
     assert not any(name.startswith("_") for name in dir(api))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import tokenizers
 
 from launcher.config.checks import resource_rules
@@ -296,9 +297,27 @@ def test_the_table_of_packaged_tokenizers_is_that_of_maxtext() -> None:
     folder = maxtext_folder() / "assets" / "tokenizers"
     assert {path.name for path in folder.iterdir() if path.is_file()} == set(PACKAGED)
     for name, (kind, pieces) in PACKAGED.items():
-        vocabulary.check(kind, str(folder / name), pieces)
+        vocabulary.check(kind, str(folder / name), pieces, {})
         with pytest.raises(ConfigError):
-            vocabulary.check(kind, str(folder / name), pieces - 1)
+            vocabulary.check(kind, str(folder / name), pieces - 1, {})
+
+
+def test_a_tokenizer_without_what_maxtext_requires_is_refused(tmp_path: Path) -> None:
+    """An id of -1 for the end of a text would be trained as one of the model."""
+    text, model = tmp_path / "text", tmp_path / "no-end.model"
+    text.write_text("some words of a text\n" * 9)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(model.with_suffix("")), vocab_size=30, eos_id=-1, hard_vocab_limit=False
+    )
+    with pytest.raises(ConfigError, match=r"has no piece for the end of a text.*; set train\.add_eos: false"):
+        vocabulary.check("sentencepiece", str(model), 100, {})
+    vocabulary.check("sentencepiece", str(model), 100, {"add_eos": False})
+    ranks = tmp_path / "tokenizer.model"  # the name of Llama 3's own
+    ranks.write_bytes(base64.b64encode(b"a") + b" 0\n")
+    with pytest.raises(ConfigError, match=r'tokenizer\.model does not contain "tiktoken".*; rename the file'):
+        vocabulary.check("tiktoken", str(ranks), 1000, {})
+    found = problems(f"data: {{tokenizer: {{kind: tiktoken, path: {ranks}}}}}", ON_TEXT)
+    assert any('does not contain "tiktoken", as MaxText requires' in each.message for each in found)
 
 
 def test_one_mistake_is_reported_once() -> None:

@@ -56,9 +56,17 @@ class KubernetesSubmitter(KubernetesBackend):
 
     _ray_kinds: Sequence[str] | None = None
 
-    def __init__(self, cluster: Cluster, preflight: Preflight, *, poll_seconds: float = 2.0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        preflight: Preflight,
+        *,
+        has_room: Callable[[Mapping[str, Any], Snapshot], bool] = lambda *_: False,
+        poll_seconds: float = 2.0,
+    ) -> None:
         super().__init__(cluster, poll_seconds=poll_seconds)
         self._preflight = preflight
+        self._has_room = has_room
         self._rendered: dict[str, dict[str, Any]] = {}
         self._absent: set[str] = set()  # names that were unused a moment ago: create them without a lookup
         self._accepted: set[str] = set()  # the shapes of objects that the API server accepted in a dry run
@@ -82,9 +90,12 @@ class KubernetesSubmitter(KubernetesBackend):
         self._absent = set(self._rendered) - names.result()
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
-        obj = self.object_of(plan)
+        obj = self._object_of(plan)
         found = self._preflight(plan, obj, self._snapshot)
         return found if has_errors(found) else [*found, *self._refusal(obj)]
+
+    def has_room(self, plan: LaunchPlan) -> bool:
+        return self._has_room(self._object_of(plan), Snapshot(self.cluster))
 
     def _refusal(self, obj: Mapping[str, Any]) -> Sequence[Problem]:
         """Return why the API server would not let this user create the object: RBAC, a policy, a quota or a webhook."""
@@ -98,7 +109,7 @@ class KubernetesSubmitter(KubernetesBackend):
         return ()
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
-        obj = self.object_of(plan)
+        obj = self._object_of(plan)
         found = None if plan.name in self._absent else self._find(plan.name)
         kind = obj["kind"]
         if found is None:
@@ -126,7 +137,7 @@ class KubernetesSubmitter(KubernetesBackend):
         return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + warnings)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
-        obj = self.object_of(plan)
+        obj = self._object_of(plan)
         text, freed = f'The run "{plan.name}" was submitted.', 0
         for _ in range(_RACES):
             found = None if plan.name in self._absent else self._find(plan.name)
@@ -173,7 +184,7 @@ class KubernetesSubmitter(KubernetesBackend):
         if obj is None:
             if run is None:
                 return None
-            obj = self.object_of(plan)
+            obj = self._object_of(plan)
             self._warnings_before(plan, obj)
             _set_attempt(obj, run)
             self._try(obj, run)
@@ -249,8 +260,7 @@ class KubernetesSubmitter(KubernetesBackend):
             return None
         return found
 
-    def object_of(self, plan: LaunchPlan) -> dict[str, Any]:
-        """Return the object of the plan, as a submit would create it."""
+    def _object_of(self, plan: LaunchPlan) -> dict[str, Any]:
         made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
         obj: dict[str, Any] = copy.deepcopy(dict(made))
         obj["metadata"]["namespace"] = self.cluster.namespace

@@ -1,29 +1,19 @@
 """`launcher doctor`: check whether this machine and this cluster are ready for runs.
 
 machine.py checks this machine. collect.py reads all that the rules need from the cluster, in parallel. components.py,
-kueue_config.py, queues.py, capacity.py, usage.py, isolation.py and permissions.py are the rules: pure functions from
-the collected objects to findings. Objects that this user may not read are reported as `unknown`, not as a problem.
+queues.py and permissions.py are the rules: pure functions from the collected objects to findings. Products add rules.
+Objects that this user may not read are reported as `unknown`, not as a problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from launcher import plugins
 from launcher.config import versions
 from launcher.config.values.files import chart_defaults
-from launcher.diagnose.doctor import (
-    capacity,
-    collect,
-    components,
-    isolation,
-    kueue_config,
-    machine,
-    permissions,
-    queues,
-    usage,
-)
+from launcher.diagnose.doctor import collect, components, machine, permissions, queues
 from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
 from launcher.k8s.errors import ClusterError
@@ -94,12 +84,10 @@ def _rest(cluster: Cluster) -> Iterator[Finding]:
         says = f"the namespace {cluster.namespace} does not exist, so it can have no runs."
         hint = "Choose another with -n; charts/queues creates one for each team."
         yield Finding(CLUSTER, Level.PROBLEM, "namespace", says, hint)
-    yield from components.examine(sight, capacity.has_tpus(sight))
-    yield from kueue_config.examine(sight)
+    yield from components.examine(sight, components.has_tpus(sight))
     yield from queues.examine(sight, head)
-    yield from capacity.examine(sight, defaults["common"]["accelerators"])
-    yield from usage.examine(sight, defaults["common"]["accelerators"], datetime.now(UTC))
-    yield from isolation.examine(sight)
+    for hook in plugins.hooks("doctor"):
+        yield from hook(cluster, sight)
     yield from permissions.examine(sight)
     for sentence in sorted(cluster.unreadable):
         yield Finding(CLUSTER, Level.WARNING, "objects", f"{clause(sentence)} It is left out here.")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.config import versions
+from launcher.config.accelerators import TPU_LABEL
+from launcher.config.accelerators import TPU_RESOURCE as TPU
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import client as k
@@ -409,3 +411,20 @@ def _unknown(component: Component, look: Fetched[Any]) -> Finding:
 
 def _finding(component: Component, level: Level, says: str, hint: str = "") -> Finding:
     return Finding(CONTROLLERS, level, component.name, says, hint)
+
+
+def config_map_name(deployment: Deployment) -> str:
+    """Return the name of the ConfigMap with Kueue's configuration, which its Deployment mounts."""
+    return next(iter(deployment.config_maps), "kueue-manager-config")
+
+
+def has_tpus(sight: ClusterInventory) -> bool | None:
+    """Return whether the cluster has, or may get, TPUs; None if the nodes cannot be read and no flavor is for TPUs."""
+    owners = [*(sight.cluster_queues.seen or []), *(sight.cohorts.seen or [])]
+    quotas = {key[0] for owner in owners for key, own in owner.quotas.items() if key[1] == TPU and own.nominal}
+    flavors = sight.flavors.seen or []
+    if any(TPU_LABEL in flavor.node_labels or flavor.name in quotas for flavor in flavors) or any(
+        node.allocatable(TPU) or node.label(TPU_LABEL) for node in sight.nodes.seen or []
+    ):
+        return True
+    return None if sight.nodes.seen is None else False

@@ -104,11 +104,12 @@ class ClusterInventory:
     flavors: Fetched[list[ResourceFlavor]]
     cluster_queues: Fetched[list[ClusterQueue]]
     cohorts: Fetched[list[Cohort]]
-    topologies: Fetched[list[Topology]]
     local_queues: Fetched[list[LocalQueue]]
     priorities: Fetched[list[PriorityClass]]
     own_namespace: Fetched[Manifest | None]
     rights: Fetched[Permissions]
+    # The rest is empty here: products read it for their checks.
+    topologies: Fetched[list[Topology]] = field(default_factory=Fetched)
     kueue_config: Fetched[Manifest | None] = field(default_factory=Fetched)  # empty if there is no Kueue
     endpoints: Mapping[str, Fetched[Objects]] = field(default_factory=dict)  # EndpointSlices, by namespace
     teams: TeamObjects = field(default_factory=TeamObjects)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.accelerators import CHIPS
 from launcher.diagnose.doctor import components
-from launcher.diagnose.doctor.capacity import CHIPS
 from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.objects import quantity

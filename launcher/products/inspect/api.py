@@ -1,4 +1,4 @@
-"""Look into runs and queues: profiles, shells, and the use of quota."""
+"""Look into runs: profiles and shells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from launcher.products.inspect.exec import Session
     from launcher.products.inspect.profile import Profile
-    from launcher.products.inspect.queues import QueuesUse
 
 
 def profile(
@@ -38,13 +37,3 @@ def shell(name: str, *, worker: int = 0, command: Sequence[str] = (), target: Ta
     from launcher.products.inspect.shell import start
 
     return start(*find(name, target), worker, command, terminal=not command)
-
-
-def queues(*, target: Target = DEFAULT_TARGET) -> QueuesUse:
-    """Return quota, use, and waiting runs of Kueue's queues: those of the namespace, or with `all_namespaces` all.
-
-    Raises LauncherError if no cluster is configured, Kueue is not installed, or the user may not list LocalQueues.
-    """
-    from launcher.products.inspect import queues as kueue
-
-    return kueue.read(target.cluster(), everywhere=target.all_namespaces)

@@ -1,4 +1,4 @@
-"""The product `inspect`: look into runs and queues while they work."""
+"""The product `inspect`: look into runs while they work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ PRODUCT = Product(
     title="Understand",
     package="launcher.products.inspect.cli",
     commands={
-        "queues": Command(
-            "Show quota, use and waiting runs of the queues, by queue and team.",
-            ("launcher queues -n research", "launcher queues -A -o json"),
-            "docs/how-to/share-a-cluster.md",
-        ),
         "profile": Command(
             "Record a profile of the next steps of a run.",
             ("launcher profile first --steps 5",),
@@ -24,6 +19,6 @@ PRODUCT = Product(
             "docs/how-to/run-on-a-cluster.md",
         ),
     },
-    api=dict.fromkeys(("profile", "queues", "shell"), "launcher.products.inspect.api"),
+    api=dict.fromkeys(("profile", "shell"), "launcher.products.inspect.api"),
     instead_of=dict.fromkeys(("exec", "ssh"), "launcher shell"),
 )

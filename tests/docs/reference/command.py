@@ -17,11 +17,11 @@ from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.explain.finding import Evidence, Explanation
 from launcher.helm.diff import ObjectChange
 from launcher.products.common.ray_hosts import Group, Host
-from launcher.products.inspect.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.products.models.serving.models import ServedModelStatus
 from launcher.products.models.weights.checkpoints import Checkpoint, Checkpoints
 from launcher.products.models.weights.export import Exported
 from launcher.products.models.weights.importing import Imported
+from launcher.products.platform.queues import QueuesUse, QueueUse, QuotaUse, TeamUse
 from launcher.products.ray_cluster.clusters import RayClusterStatus
 from tests.docs.reference.parts import cell, code, page, prose, table
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -306,7 +306,7 @@ def test_a_sweep_that_is_watched_costs_a_list_a_round_and_few_logs(monkeypatch: 
 def test_a_rejection_of_many_runs_is_reported_once() -> None:
     swept = plan("train.steps=10,20,30,40,50,60,70")
     with pytest.raises(LauncherError) as failed:
-        submission.submit(swept, FakeCluster([]), accept_changes=False)
+        submission.submit(swept, cast(Any, FakeCluster([])), accept_changes=False)
     assert failed.value.message == "lr-1 is refused. (also lr-2, lr-3, lr-4, lr-5, lr-6 and lr-7)"
     assert failed.value.hint == "Ask."
 

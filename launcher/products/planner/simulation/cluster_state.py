@@ -17,7 +17,6 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.reader import read_text
 from launcher.diagnose.doctor import components
-from launcher.diagnose.doctor.kueue_config import config_map_name
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import (
@@ -216,7 +215,7 @@ def _kueue(cluster: Cluster, given: Kueue) -> tuple[Kueue, list[str]]:
         deployments = [Deployment(obj) for obj in cluster.list(DEPLOYMENT, all_namespaces=True)]
         (kueue, *_) = components.controllers(deployments)[components.KUEUE]
         version = components.version_of(components.KUEUE, kueue)
-        config_map = cluster.get(_CONFIG_MAP, config_map_name(kueue), kueue.namespace)
+        config_map = cluster.get(_CONFIG_MAP, components.config_map_name(kueue), kueue.namespace)
         text = ((config_map or {}).get("data") or {}).get(_CONFIG_FILE)
         config = read_text(str(text).encode(), _CONFIG_FILE).tree if text is not None else None
     except (LauncherError, KeyError):

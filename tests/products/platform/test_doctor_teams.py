@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.diagnose.doctor import isolation
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, TeamObjects
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.nodes import Node
 from launcher.k8s.objects import selects
+from launcher.products.platform.doctor import isolation
 from tests.cluster import doctor_objects as upstream
 from tests.unit.test_doctor import healthy, parsed, slice_nodes
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
-from launcher.diagnose.doctor import capacity, components, kueue_config
+from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import TEAMS, Finding, Level, join_words, many
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, label, name, namespace, selects, status
+from launcher.products.platform.doctor import capacity, kueue_config
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, RoleKey, TeamObjects

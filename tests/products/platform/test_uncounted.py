@@ -9,20 +9,20 @@ from typing import Any, cast
 import pytest
 
 from launcher.backends.base import RunStatus
-from launcher.backends.kubernetes.foreign import QueueBackend
 from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.values.files import chart_defaults
-from launcher.diagnose.doctor import usage
 from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import Fetched, UsedChips
-from launcher.diagnose.explain import foreign as explaining
 from launcher.k8s.client import POD
 from launcher.k8s.errors import Forbidden
-from launcher.k8s.kueue import uncounted as module
-from launcher.k8s.kueue.uncounted import Uncounted, Why, uncounted
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject
 from launcher.k8s.pods import Pod
+from launcher.products.platform import explain as explaining
+from launcher.products.platform import uncounted as module
+from launcher.products.platform.doctor import usage
+from launcher.products.platform.foreign import QueueBackend
+from launcher.products.platform.uncounted import Uncounted, Why, uncounted
 from tests.cluster import recordings
 from tests.unit import recorded
 from tests.unit.recorded import Object, Recorded, stamp

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from launcher import api
-from launcher.k8s.kueue import uncounted
 from launcher.k8s.target import Target
+from launcher.products.platform import uncounted
 from tests.cluster.api import Api, path_of
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import LauncherCli

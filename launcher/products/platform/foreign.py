@@ -19,10 +19,18 @@ from launcher.backends.kubernetes.states import eviction
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
-from launcher.k8s.kueue.uncounted import FIELDS, UNUSED, Owner, Uncounted, needs_ray_clusters, owner_of, uncounted
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
 from launcher.k8s.pods import Pod
+from launcher.products.platform.uncounted import (
+    FIELDS,
+    UNUSED,
+    Owner,
+    Uncounted,
+    needs_ray_clusters,
+    owner_of,
+    uncounted,
+)
 
 _LISTED_APART = ("RayCluster",)
 """Kinds that `launcher list` shows in a table of their own, also those of other clients."""

@@ -10,7 +10,7 @@ import pytest
 from launcher.cli.output import plain
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort
-from launcher.products.inspect import queues
+from launcher.products.platform import queues
 from tests.unit import recorded
 
 CPU, TPU = "cpu", "google.com/tpu"

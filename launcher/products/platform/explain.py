@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from launcher.backends.base import RunStatus, State
-from launcher.backends.kubernetes import foreign
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.config.kinds import RunKind
 from launcher.diagnose.explain import queue_position
@@ -19,10 +18,11 @@ from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation
 from launcher.k8s import client, label_keys
 from launcher.k8s.client import RAY_CLUSTER, Cluster
-from launcher.k8s.kueue.uncounted import owner_of
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Job, Pod
+from launcher.products.platform import foreign
+from launcher.products.platform.uncounted import owner_of
 
 
 @dataclass

@@ -17,13 +17,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from launcher.config.accelerators import CHIPS
 from launcher.formatting import duration
 from launcher.k8s import label_keys
 from launcher.k8s.kueue.workloads import Workload, pod_asks
 from launcher.k8s.objects import ApiObject, Object, quantity, seconds_since
 from launcher.k8s.pods import Pod
 
-CHIPS = ("google.com/tpu", "nvidia.com/gpu", "amd.com/gpu")
 _PARTITION = "nvidia.com/mig-"
 SETTLES = 60
 """Seconds that a controller may take to delete the pods of an ended object, or Kueue to create a Workload."""

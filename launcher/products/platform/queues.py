@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.k8s.client import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, Forbidden, KindNotServed
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, FlavorResource, LocalQueue, Queue
 from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.kueue.uncounted import is_chip
+from launcher.products.platform.uncounted import is_chip
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster, Kind

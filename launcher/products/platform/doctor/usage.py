@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, many
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import label_keys
-from launcher.k8s.kueue.uncounted import Uncounted, uncounted, usage
+from launcher.products.platform.uncounted import Uncounted, uncounted, usage
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory

@@ -35,11 +35,6 @@ _FRAMEWORKS = (
 )
 
 
-def config_map_name(deployment: Deployment) -> str:
-    """Return the name of the ConfigMap with Kueue's configuration, which its Deployment mounts."""
-    return next(iter(deployment.config_maps), "kueue-manager-config")
-
-
 def examine(sight: ClusterInventory) -> Iterator[Finding]:
     """Return findings on Kueue's configuration and its visibility API; none if Kueue is not installed."""
     if not sight.serves(components.KUEUE.group):
@@ -54,7 +49,7 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         return
     text = (seen.seen or {}).get("data", {}).get(_FILE)
     if text is None:
-        where = f"{those[0].namespace}/{config_map_name(those[0])}"
+        where = f"{those[0].namespace}/{components.config_map_name(those[0])}"
         yield _finding(Level.WARNING, f"the ConfigMap {where} has no {_FILE}, so it is unknown.")
         return
 

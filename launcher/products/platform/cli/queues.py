@@ -11,7 +11,7 @@ from launcher.cli.options import format_option, target_options
 from launcher.diagnose.explain.formatting import number, resource_word
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
-from launcher.products.inspect.queues import QueueUse, TeamUse, shown
+from launcher.products.platform.queues import QueueUse, TeamUse, shown
 
 
 @click.command()

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from launcher.config.accelerators import AMD_RESOURCE, GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, TPU_RESOURCE
+from launcher.config.accelerators import AMD_RESOURCE, CHIPS, GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, TPU_RESOURCE
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
 from launcher.k8s import label_keys
 from launcher.k8s.nodes import Node, Taint, Toleration
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # The resource names of chips in charts/common (common.resource), and the node labels for them: GKE's, and those of
 # NVIDIA's GPU feature discovery and of AMD's node labeller.
 TPU, GPU, AMD = TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE
-CHIPS = (TPU, GPU, AMD)
 _LABELS = {TPU: (TPU_LABEL,), GPU: (GPU_LABEL, "nvidia.com/gpu.product"), AMD: ("amd.com/gpu.product-name",)}
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _POOL = "cloud.google.com/gke-nodepool"
@@ -87,14 +86,6 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
         tolerations = [*one.tolerations, *taints, *chips]
         made.append(Flavor(one.name, one.node_labels, tolerations, one.topology, dict(quota[one.name])))
     return made
-
-
-def has_tpus(sight: ClusterInventory) -> bool | None:
-    """Return whether the cluster has, or may get, TPUs; None if the nodes cannot be read and no flavor is for TPUs."""
-    found = [any(node.allocatable(TPU) or node.label(TPU_LABEL) for node in sight.nodes.seen or [])]
-    for flavor in flavors(sight.flavors.seen or [], sight.cluster_queues.seen or []):
-        found.append(flavor.chips == TPU)
-    return True if any(found) else None if sight.nodes.seen is None else False
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------
