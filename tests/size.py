@@ -23,7 +23,7 @@ from launcher import api
 CHECKOUT = Path(__file__).parents[1]
 PRODUCTS = "launcher.products"
 COMMANDS = "launcher.cli.commands"
-LIMITS = {"core": 18_780, "submit": 12_700, "status": 6_850, "launcher and trainer": 48_490}
+LIMITS = {"core": 18_340, "submit": 12_400, "status": 6_600, "launcher and trainer": 48_260}
 """The most lines of code. Lower a number when the size falls."""
 _BLANK = {
     tokenize.COMMENT,

@@ -26,30 +26,6 @@ _ABOUT = """\
 # docs/reference/run-values.md all keys.
 """
 
-_ABOUT_RUN = """\
-# Values of a run on this machine, written by launcher init. docs/reference/run-values.md describes all keys.
-"""
-
-_LOCAL = """\
-run:
-  # launcher continues or shows the run of this name. Another run needs another name.
-  name: first
-  kind: local
-
-slice:
-  accelerator: cpu
-  # Each host is one process, with its part of every batch.
-  hosts: 1
-
-storage:
-  kind: local
-
-data:
-  # Python's standard library, which is text of a few MB. For your own text: files: [text/*.txt], and corpus: "".
-  corpus: python
-
-"""
-
 _IMAGE = """\
 # The image of the pods: launcher image build --push --write image.yaml
 # image:
@@ -92,7 +68,8 @@ def text(target: Target, schema: str = "") -> str:
     """
     parts = [f"# yaml-language-server: $schema={schema}\n"] if schema else []
     if not target.includes_cluster:
-        return "".join([*parts, _ABOUT_RUN, "\n", _LOCAL, _small_model()])
+        local = Path(__file__).with_name("init_local.yaml").read_text(encoding="utf-8")
+        return "".join([*parts, local, _small_model()])
     cluster = target.cluster()
     found = _find(cluster)
     parts.append(_ABOUT.format(where=f"the namespace {found.namespace} of {cluster.name}"))

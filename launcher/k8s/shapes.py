@@ -1,4 +1,4 @@
-"""The types of the fields that the launcher reads from objects of a cluster, and a check of an object against them.
+"""Check an object of a cluster against the types of the fields that the launcher reads: shapes.json has the table.
 
 An API server checks objects against the schemas of their kinds, but an aggregated API server, a CRD of another version
 or a schema that keeps unknown fields can return anything. The readers of objects rely on these types.
@@ -7,8 +7,10 @@ or a schema that keeps unknown fields can return anything. The readers of object
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 from launcher.k8s.objects import parse_time, quantity
@@ -149,284 +151,40 @@ def _is_moment(value: str) -> bool:
 
 # --- objects ------------------------------------------------------------------------------------------------------
 
-_TEXTS = Map(text)
-_AMOUNTS = Map(amount)
-_META: dict[str, Shape] = {
-    "name!": name,
-    "namespace": text,
-    "uid": text,
-    "labels": _TEXTS,
-    "annotations": _TEXTS,
-    "creationTimestamp": moment,
-    "deletionTimestamp": moment,
-    "deletionGracePeriodSeconds": seconds,
-    "finalizers": [text],
-    "ownerReferences": [{"kind": text, "name!": text, "uid": text}],
-}
-_CREATED: dict[str, Shape] = {**_META, "uid!": text, "creationTimestamp!": moment}
-_CONDITIONS: Shape = [
-    {"type!": text, "status!": text, "reason": text, "message": text, "lastTransitionTime": moment},
-]
-_TAINTS: Shape = [{"key!": text, "value": text, "effect": text}]
-_TOLERATIONS: Shape = [{"key": text, "operator": text, "value": text, "effect": text}]
-_RESOURCES: Shape = {"limits": _AMOUNTS, "requests": _AMOUNTS}
-_CONTAINERS: Shape = [
-    {
-        "name!": text,
-        "image": text,
-        "command": [text],
-        "args": [text],
-        "resources": _RESOURCES,
-        "restartPolicy": text,
-        "volumeMounts": [{"mountPath!": text}],
-        "env": [{"name!": text}],
-        "envFrom": [{"configMapRef": {"name": text}, "secretRef": {"name": text}}],
-    }
-]
-_TERMS: Shape = [{"matchExpressions": [{"key!": text, "operator!": text, "values": [text]}]}]
-_POD_SPEC: Shape = {
-    "containers!": _CONTAINERS,
-    "initContainers": _CONTAINERS,
-    "nodeSelector": _TEXTS,
-    "nodeName": text,
-    "tolerations": _TOLERATIONS,
-    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _TERMS}}},
-    "volumes": [{"persistentVolumeClaim": {"claimName!": text}, "configMap": {"name": text}}],
-    "schedulingGates": [{"name": text}],
-    "imagePullSecrets": [{"name": text}],
-    "resources": _RESOURCES,
-    "overhead": _AMOUNTS,
-}
-_TEMPLATE: Shape = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec!": _POD_SPEC}
-# A list of runs is read without the specs of their pods.
-_LISTED_TEMPLATE: Shape = {"metadata": {"labels": _TEXTS, "annotations": _TEXTS}, "spec": _POD_SPEC}
-_STATE: Shape = {
-    "waiting": {"reason": text, "message": text},
-    "terminated": {"exitCode": number, "reason": text, "message": text},
-}
-_CONTAINER_STATUSES: Shape = [
-    {"name!": text, "image": text, "restartCount": number, "state": _STATE, "lastState": _STATE}
-]
+_LEAVES = {"text": text, "name": name, "flag": flag, "number": number, "seconds": seconds, "amount": amount}
+_LEAVES["moment"] = moment
+_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def _ray_spec(template: Shape) -> dict[str, Shape]:
-    return {
-        "rayVersion": text,
-        "headGroupSpec!": {"template!": template},
-        "workerGroupSpecs": [
-            {"groupName": text, "replicas": number, "maxReplicas": number, "numOfHosts": number, "template!": template}
-        ],
-        "authOptions": {"mode": text, "secretName": text, "enableK8sTokenAuth": flag},
-    }
+def _shape(given: Any) -> Any:
+    """Return the shape of a value of the table, in which a word is a leaf or a part, and "*" is the values of a Map.
+
+    "<<" names the part that an object begins with.
+    """
+    if isinstance(given, str):
+        return _LEAVES.get(given) or _part(given)
+    if isinstance(given, list):
+        return [_shape(given[0])]
+    if "*" in given:
+        return Map(_shape(given["*"]))
+    begin = _part(given["<<"]) if "<<" in given else {}
+    return begin | {key: _shape(inner) for key, inner in given.items() if key != "<<"}
 
 
-_SERVICE_STATUS: Shape = {
-    "rayClusterName": text,
-    "trafficRoutedPercent": number,
-    "applicationStatuses": Map({"status": text, "message": text}),
-    "rayClusterStatus": {"conditions": _CONDITIONS},
-}
-_QUOTA: Shape = [
-    {
-        "flavors": [
-            {
-                "name!": text,
-                "resources": [
-                    {"name!": text, "nominalQuota": amount, "borrowingLimit": amount, "lendingLimit": amount}
-                ],
-            }
-        ]
-    }
-]
-_USAGE: Shape = [{"name!": text, "resources": [{"name!": text, "total": amount}]}]
-_QUEUE_STATUS: Shape = {
-    "conditions": _CONDITIONS,
-    "pendingWorkloads": number,
-    "admittedWorkloads": number,
-    "flavorsReservation": _USAGE,
-}
-_HOOKS: Mapping[str, Shape] = {
-    "metadata!": _META,
-    "webhooks": [
-        {
-            "name": text,
-            "failurePolicy": text,
-            "clientConfig": {"url": text, "caBundle": text, "service": {"namespace": text, "name": text}},
-        }
-    ],
-}
+@functools.cache
+def _part(part: str) -> Any:
+    return _shape(_TABLE["parts"][part])
 
-PENDING: Shape = {"metadata!": _META, "priority": number, "positionInClusterQueue": number}
+
+PENDING: Shape = _shape(_TABLE["PendingWorkload"])
 """A PendingWorkload of Kueue's visibility API."""
 
 SHAPES: Mapping[str, Mapping[str, Shape]] = {
-    "RayJob": {
-        "metadata!": _CREATED,
-        "spec!": {"suspend": flag, "activeDeadlineSeconds": number, "rayClusterSpec": _ray_spec(_LISTED_TEMPLATE)},
-        "status": {
-            "jobDeploymentStatus": text,
-            "jobStatus": text,
-            "message": text,
-            "reason": text,
-            "failed": number,
-            "endTime": moment,
-            "rayClusterName": text,
-            "rayJobInfo": {"startTime": moment},
-            "rayClusterStatus": {"conditions": _CONDITIONS},
-        },
-    },
-    "JobSet": {
-        "metadata!": _CREATED,
-        "spec!": {
-            "suspend": flag,
-            "replicatedJobs": [
-                {
-                    "replicas": number,
-                    "template!": {
-                        "spec!": {
-                            "parallelism": number,
-                            "activeDeadlineSeconds": number,
-                            "template!": _LISTED_TEMPLATE,
-                        }
-                    },
-                }
-            ],
-        },
-        "status": {"restarts": number, "restartsCountTowardsMax": number, "conditions": _CONDITIONS},
-    },
-    "RayCluster": {
-        "metadata!": _META,
-        "spec!": {"suspend": flag, **_ray_spec(_TEMPLATE)},
-        "status": {
-            "state": text,
-            "desiredWorkerReplicas": number,
-            "head": {"serviceName": text},
-            "conditions": _CONDITIONS,
-        },
-    },
-    "RayService": {
-        "metadata!": _CREATED,
-        "spec!": {
-            "serveConfigV2": text,
-            "excludeHeadPodFromServeSvc": flag,
-            "rayClusterConfig!": {"suspend": flag, **_ray_spec(_TEMPLATE)},
-        },
-        "status": {
-            "conditions": _CONDITIONS,
-            "numServeEndpoints": number,
-            "observedGeneration": number,
-            "activeServiceStatus": _SERVICE_STATUS,
-            "pendingServiceStatus": _SERVICE_STATUS,
-        },
-    },
-    "Workload": {
-        "metadata!": _CREATED,
-        "spec!": {
-            "active": flag,
-            "priority": number,
-            "queueName": text,
-            "priorityClassName": text,
-            "priorityClassRef": {"name": text},
-            "maximumExecutionTimeSeconds": number,
-            "podSets": [{"name!": text, "count": number, "template": _TEMPLATE}],
-        },
-        "status": {
-            "conditions": _CONDITIONS,
-            "admission": {
-                "clusterQueue": text,
-                "podSetAssignments": [{"name!": text, "count": number, "flavors": _TEXTS, "resourceUsage": _AMOUNTS}],
-            },
-            "admissionChecks": [{"name!": text, "state": text, "message": text, "lastTransitionTime": moment}],
-            "reclaimablePods": [{"name!": text, "count!": number}],
-            "requeueState": {"count": number, "requeueAt": moment},
-            "resourceRequests": [{"name!": text, "resources": _AMOUNTS}],
-            "accumulatedPastExecutionTimeSeconds": number,
-            "schedulingStats": {"evictions": [{"reason": text, "count": number}]},
-        },
-    },
-    "LocalQueue": {
-        "metadata!": _META,
-        "spec": {"clusterQueue": text, "stopPolicy": text},
-        "status": _QUEUE_STATUS,
-    },
-    "ClusterQueue": {
-        "metadata!": _META,
-        "spec": {
-            "cohortName": text,
-            "stopPolicy": text,
-            "queueingStrategy": text,
-            "resourceGroups": _QUOTA,
-            "admissionScope": {"admissionMode": text},
-            "preemption": {"withinClusterQueue": text, "reclaimWithinCohort": text},
-            "namespaceSelector": {"matchLabels": _TEXTS},
-        },
-        "status": _QUEUE_STATUS,
-    },
-    "Cohort": {"metadata!": _META, "spec": {"parentName": text, "resourceGroups": _QUOTA}},
-    "ResourceFlavor": {
-        "metadata!": _META,
-        "spec": {"nodeLabels": _TEXTS, "nodeTaints": _TAINTS, "tolerations": _TOLERATIONS, "topologyName": text},
-    },
-    "Topology": {"metadata!": _META, "spec": {"levels": [{"nodeLabel!": text}]}},
-    "AdmissionCheck": {
-        "metadata!": _META,
-        "spec": {"controllerName": text},
-        "status": {"conditions": _CONDITIONS},
-    },
-    "WorkloadPriorityClass": {"metadata!": _META, "value": number},
-    "Pod": {
-        "metadata!": _CREATED,
-        "spec!": _POD_SPEC,
-        "status": {
-            "phase": text,
-            "podIP": text,
-            "conditions": _CONDITIONS,
-            "initContainerStatuses": _CONTAINER_STATUSES,
-            "containerStatuses": _CONTAINER_STATUSES,
-        },
-    },
-    "Node": {
-        "metadata!": _META,
-        "spec": {"taints": _TAINTS, "unschedulable": flag},
-        "status": {"allocatable": _AMOUNTS, "conditions": _CONDITIONS},
-    },
-    "Event": {
-        "metadata!": _META,
-        "involvedObject": {"kind": text, "name": text, "uid": text},
-        "type": text,
-        "reason": text,
-        "message": text,
-        "count": number,
-        "series": {"count": number, "lastObservedTime": moment},
-        "firstTimestamp": moment,
-        "lastTimestamp": moment,
-        "eventTime": moment,
-    },
-    "Job": {
-        "metadata!": _META,
-        "spec": {"parallelism": number, "suspend": flag},
-        "status": {"conditions": _CONDITIONS},
-    },
-    "PersistentVolumeClaim": {
-        "metadata!": _META,
-        "spec": {"storageClassName": text},
-        "status": {"phase": text},
-    },
-    "ResourceQuota": {"metadata!": _META, "status": {"hard": _AMOUNTS, "used": _AMOUNTS}},
-    "Secret": {"metadata!": _META, "data": _TEXTS},
-    "ConfigMap": {"metadata!": _META, "data": _TEXTS},
-    "Deployment": {
-        "metadata!": _META,
-        "spec!": {"replicas": number, "template!": _TEMPLATE},
-        "status": {"conditions": _CONDITIONS, "availableReplicas": number, "readyReplicas": number},
-    },
-    "EndpointSlice": {"metadata!": _META, "endpoints": [{"conditions": {"ready": flag}}]},
-    "MutatingWebhookConfiguration": _HOOKS,
-    "ValidatingWebhookConfiguration": _HOOKS,
+    kind: _shape(given) for kind, given in _TABLE.items() if kind not in ("parts", "PendingWorkload")
 }
 """The shape of each kind that the launcher reads. Of other kinds, it reads only the metadata."""
 
-OTHER: Mapping[str, Shape] = {"metadata!": _META}
+OTHER: Mapping[str, Shape] = {"metadata!": _part("meta")}
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launcher import plugins
 from launcher.config.checks import rules as checks
-from launcher.config.checks import serving_rules
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import Violation, violations
 from launcher.config.plan import CheckFailed
@@ -34,7 +34,8 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     if chart == "queues":
         user = without_cluster(user)
     effective = effective_of(chart, user)
-    if chart == "serve" and (problems := list(serving_rules.check(CheckContext(user, effective)))):
+    case = CheckContext(user, effective)
+    if problems := [problem for hook in plugins.hooks(f"rules {chart}") for problem in hook(case)]:
         raise CheckFailed(problems)
     return user, effective
 

@@ -23,7 +23,6 @@ from launcher.paths import charts_dir
 from tests.cluster import doctor_objects as upstream
 from tests.cluster.nodes import nodes
 
-HEAD = {"cpu": "8", "memory": "16Gi"}
 CPU = {"cpu": "81", "memory": "152Gi"}
 Object = dict[str, Any]
 
@@ -103,7 +102,7 @@ def healthy(**changes: Any) -> ClusterInventory:
 def examine(inventory: ClusterInventory) -> list[Finding]:
     return [
         *components.examine(inventory, components.has_tpus(inventory)),
-        *queues.examine(inventory, HEAD),
+        *queues.examine(inventory),
         *permissions.examine(inventory),
     ]
 
@@ -381,48 +380,6 @@ def with_queue(quota: dict[str, dict[str, str]], active: str = "True", **spec: A
 
 
 TPU = {"v6e-4x4": {"google.com/tpu": "16"}}
-
-
-def test_quota_without_resources_for_a_head() -> None:
-    found = only_finding(with_queue(TPU))
-    assert found.level is Level.PROBLEM
-    assert found.says == (
-        "has quota for chips but not for cpu and memory: the head of a Ray run requests 8 cores and 16Gi of memory, so "
-        "Ray runs wait indefinitely."
-    )
-    small = only_finding(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
-    assert small.says.startswith("its quota, including what it may borrow, is less than the 8 cores that the head")
-
-
-def test_a_head_may_borrow() -> None:
-    queues_of_two = [
-        upstream.cluster_queue(
-            "research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"
-        ),
-        upstream.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
-    ]
-    assert not_ok(healthy(cluster_queues=parsed(ClusterQueue, *queues_of_two))) == []
-
-
-def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
-    """charts/queues with hostCpu puts the cpu and the memory of the hosts into the flavor of the chips."""
-    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
-    queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
-    found = only_finding(healthy(flavors=parsed(ResourceFlavor, *flavors), cluster_queues=parsed(ClusterQueue, queue)))
-    assert "not for cpu and memory" in found.says
-
-
-def test_queues_that_take_no_runs() -> None:
-    quota = {**TPU, "cpu": CPU}
-    broken = only_finding(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
-    assert (broken.level, broken.says) == (
-        Level.PROBLEM,
-        "admits no runs: references missing ResourceFlavor(s): v9.",
-    )
-    assert only_finding(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
-    new = only_finding(with_queue(quota, ""))
-    assert new.says == "Kueue has not processed research: its controller is not running, or they are new."
 
 
 def test_local_queues() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import plugins
 from launcher.config import versions
-from launcher.config.values.files import chart_defaults
 from launcher.diagnose.doctor import collect, components, machine, permissions, queues
 from launcher.diagnose.doctor.finding import CLUSTER, Finding, Level, as_text, clause, has_problems, summary
 from launcher.errors import LauncherError
@@ -76,16 +75,13 @@ def _kubernetes(text: str, fits: Any) -> Finding:
 
 
 def _rest(cluster: Cluster) -> Iterator[Finding]:
-
-    defaults: dict[str, Any] = chart_defaults("run").tree
-    head = {resource: defaults["head"][resource] for resource in ("cpu", "memory")}
     sight = collect.collect(cluster)
     if sight.own_namespace.why is None and sight.own_namespace.seen is None:
         says = f"the namespace {cluster.namespace} does not exist, so it can have no runs."
         hint = "Choose another with -n; charts/queues creates one for each team."
         yield Finding(CLUSTER, Level.PROBLEM, "namespace", says, hint)
     yield from components.examine(sight, components.has_tpus(sight))
-    yield from queues.examine(sight, head)
+    yield from queues.examine(sight)
     for hook in plugins.hooks("doctor"):
         yield from hook(cluster, sight)
     yield from permissions.examine(sight)

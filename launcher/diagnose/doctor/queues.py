@@ -1,34 +1,24 @@
-"""Check the queues: whether they accept runs, whether their quota covers a run's head, and which the namespace has.
-
-Pure functions.
-"""
+"""Check the queues of the namespace: whether they exist and accept runs. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from launcher.config.accelerators import CHIPS
 from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
-from launcher.k8s.kueue.quota import Quotas
-from launcher.k8s.objects import quantity
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
     from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
 
-_INSTALL = "launcher install queues creates it from values like values/queues/three-teams.yaml."
+INSTALL = "launcher install queues creates it from values like values/queues/three-teams.yaml."
 
 
-def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
-    """Return findings on ClusterQueues, LocalQueues and priorities.
-
-    `head` is the cpu and memory of a Ray head in the chart's defaults.
-    """
+def examine(sight: ClusterInventory) -> Iterator[Finding]:
+    """Return findings on LocalQueues and priorities."""
     if not sight.serves(components.KUEUE.group):
         return
-    yield from _cluster_queues(sight, head)
     yield from _local_queues(sight)
     if sight.priorities.forbidden:
         yield _finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
@@ -39,82 +29,7 @@ def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Findin
             yield _finding(Level.OK, "priorities", f"{words}.")
         else:
             says = "there is no WorkloadPriorityClass, so runs cannot set queue.priority."
-            yield _finding(Level.WARNING, "priorities", says, _INSTALL)
-
-
-def _cluster_queues(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Finding]:
-    if sight.cluster_queues.forbidden:
-        yield _finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
-        return
-    queues = sight.cluster_queues.seen
-    if queues is None:
-        return
-    if not queues:
-        yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", _INSTALL)
-        return
-    quotas = Quotas(queues, sight.cohorts.seen or [])
-    fine, new = [], [queue.name for queue in queues if not queue.condition("Active")]
-    if new:
-        says = f"Kueue has not processed {join_words(new)}: its controller is not running, or they are new."
-        yield _finding(Level.WARNING, "ClusterQueues", says)
-    for queue in queues:
-        bad = [*_active(queue), *_head(sight, queue, quotas, head)]
-        fine += [] if bad or queue.name in new else [queue.name]
-        yield from bad
-    if fine:
-        yield _finding(Level.OK, "ClusterQueues", f"{join_words(fine)}: active.")
-
-
-def _active(queue: ClusterQueue) -> Iterator[Finding]:
-    subject = f"ClusterQueue {queue.name}"
-    active = queue.condition("Active")
-    if active and not active.is_true:
-        stopped = active.reason == "Stopped"
-        says = (active.message or active.reason).rstrip(".")
-        yield _finding(
-            Level.WARNING if stopped else Level.PROBLEM,
-            subject,
-            f"admits no runs: {says}.",
-            "Its stopPolicy stops it (clusterQueues.NAME.stopPolicy in charts/queues)." if stopped else "",
-        )
-
-
-def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check that the quota covers the cpu and memory of a Ray run's head, which has no chips.
-
-    Otherwise the queue never admits the run.
-    """
-    has = quotas.resources(queue.name)
-    if not sight.serves(components.KUBERAY.group) or not any(resource in has for resource in CHIPS):
-        return
-    subject = f"ClusterQueue {queue.name}"
-    # Heads tolerate no taints, so they cannot use a flavor with a taint (charts/queues, hostCpu).
-    tainted = {flavor.name for flavor in sight.flavors.seen or [] if flavor.node_taints}
-    flavors = {
-        resource: [one for one in quotas.flavors(queue.name, resource) if one not in tainted] for resource in head
-    }
-    missing = [resource for resource in head if not flavors[resource]]
-    if missing:
-        yield _finding(
-            Level.PROBLEM,
-            subject,
-            f"has quota for chips but not for {join_words(missing)}: the head of a Ray run requests {_as_text(head)}, "
-            "so Ray runs wait indefinitely.",
-            "Add a cpu flavor to its quota (clusterQueues.NAME.quota in charts/queues).",
-        )
-        return
-    short = {}
-    for resource, asked in head.items():
-        if max(quotas.capacity(queue.name, (one, resource)) for one in flavors[resource]) < quantity(asked):
-            short[resource] = asked
-    if short:
-        yield _finding(
-            Level.PROBLEM,
-            subject,
-            f"its quota, including what it may borrow, is less than the {_as_text(short)} that the head of a Ray run "
-            "requests by default.",
-            "Increase it; KubeRay adds 500m and 200Mi for the submitter, and the same amount for an autoscaler.",
-        )
+            yield _finding(Level.WARNING, "priorities", says, INSTALL)
 
 
 def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
@@ -143,7 +58,7 @@ def _local_queue(sight: ClusterInventory, local: LocalQueue, queues: Mapping[str
             Level.PROBLEM,
             subject,
             f"its ClusterQueue {called} does not exist, so its runs wait indefinitely.",
-            _INSTALL,
+            INSTALL,
         )
     if target and (refused := _not_for_us(sight, target)):
         return _finding(
@@ -170,11 +85,6 @@ def _not_for_us(sight: ClusterInventory, queue: ClusterQueue) -> str:
         if labels.get(key) != value:
             return f"its namespaceSelector requires the label {key}={value}."
     return ""
-
-
-def _as_text(amounts: Mapping[str, Any]) -> str:
-    units = {"cpu": "{} cores", "memory": "{} of memory"}
-    return join_words(units.get(resource, "{}").format(amount) for resource, amount in amounts.items())
 
 
 def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:

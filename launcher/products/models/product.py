@@ -83,6 +83,7 @@ PRODUCT = Product(
     hooks={
         "has_model": "launcher.products.models.serving.models:exists",
         "served_models": "launcher.products.models.api.served_models:table",
+        "rules serve": "launcher.products.models.serving.rules:check",
         "not_ready RayService": "launcher.products.models.serving.readiness:not_ready",
     },
     instead_of={

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.checks import serving_rules, value_rules
+from launcher.config.checks import value_rules
 from launcher.config.checks.problems import CheckContext
 from launcher.config.checks.rules import other_charts
 from launcher.config.checks.schema import KEYWORDS
@@ -20,6 +20,7 @@ from launcher.config.values.files import chart_defaults, read_text
 from launcher.config.values.tree import merge, with_defaults
 from launcher.diagnose.explain import rule_order as situations
 from launcher.paths import find_values_file
+from launcher.products.models.serving import rules as serving_rules
 from tests.charts.bad_values import BAD, GOOD
 from tests.docs.pages import CHECKOUT
 from tests.docs.reference.parts import code, page, table

@@ -13,7 +13,7 @@ from launcher.diagnose.doctor.finding import Finding, Level
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, ResourceFlavor, Topology
 from launcher.k8s.nodes import Node
-from launcher.products.platform.doctor import capacity, kueue_config
+from launcher.products.platform.doctor import capacity, cluster_queues, kueue_config
 from tests.cluster import doctor_objects as upstream
 from tests.unit import test_doctor as doctor
 from tests.unit.test_doctor import (
@@ -28,6 +28,7 @@ from tests.unit.test_doctor import (
     with_queue,
 )
 
+HEAD = {"cpu": "8", "memory": "16Gi"}
 TABLE: dict[str, Any] = chart_defaults("run").tree["common"]["accelerators"]
 
 
@@ -36,6 +37,7 @@ def examine(inventory: ClusterInventory) -> list[Finding]:
     return [
         *doctor.examine(inventory),
         *kueue_config.examine(inventory),
+        *cluster_queues.examine(inventory, HEAD),
         *capacity.examine(inventory, TABLE),
     ]
 
@@ -139,6 +141,51 @@ def test_a_configuration_that_is_not_yaml_and_one_that_is_hidden() -> None:
 def test_no_visibility_api() -> None:
     found = only_finding(healthy(served={**healthy().served, VISIBILITY: Fetched[Any]({})}))
     assert (found.level, found.subject) == (Level.WARNING, "Kueue's visibility")
+
+
+# --- ClusterQueues ---------------------------------------------------------------------------------------------------
+
+
+def test_quota_without_resources_for_a_head() -> None:
+    found = only_finding(with_queue(TPU))
+    assert found.level is Level.PROBLEM
+    assert found.says == (
+        "has quota for chips but not for cpu and memory: the head of a Ray run requests 8 cores and 16Gi of memory, so "
+        "Ray runs wait indefinitely."
+    )
+    small = only_finding(with_queue({**TPU, "cpu": {"cpu": "4", "memory": "64Gi"}}))
+    assert small.says.startswith("its quota, including what it may borrow, is less than the 8 cores that the head")
+
+
+def test_a_head_may_borrow() -> None:
+    queues_of_two = [
+        upstream.cluster_queue(
+            "research", {**TPU, "cpu": {"cpu": "0", "memory": "0"}}, active="True", cohortName="all"
+        ),
+        upstream.cluster_queue("product", {"cpu": CPU}, active="True", cohortName="all"),
+    ]
+    assert not_ok(healthy(cluster_queues=parsed(ClusterQueue, *queues_of_two))) == []
+
+
+def test_cpu_of_a_tainted_flavor_is_not_for_heads() -> None:
+    """charts/queues with hostCpu puts the cpu and the memory of the hosts into the flavor of the chips."""
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    flavors = [upstream.tpu_flavor("v6e-4x4", "tpu-v6e-slice", "4x4", nodeTaints=[taint])]
+    queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16", **CPU}}, active="True")
+    found = only_finding(healthy(flavors=parsed(ResourceFlavor, *flavors), cluster_queues=parsed(ClusterQueue, queue)))
+    assert "not for cpu and memory" in found.says
+
+
+def test_queues_that_take_no_runs() -> None:
+    quota = {**TPU, "cpu": CPU}
+    broken = only_finding(with_queue(quota, "FlavorNotFound: references missing ResourceFlavor(s): v9."))
+    assert (broken.level, broken.says) == (
+        Level.PROBLEM,
+        "admits no runs: references missing ResourceFlavor(s): v9.",
+    )
+    assert only_finding(with_queue(quota, "Stopped: is stopped")).level is Level.WARNING
+    new = only_finding(with_queue(quota, ""))
+    assert new.says == "Kueue has not processed research: its controller is not running, or they are new."
 
 
 # --- quota and nodes -----------------------------------------------------------------------------------------------

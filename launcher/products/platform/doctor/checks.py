@@ -20,7 +20,7 @@ from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.objects import ApiObject, Manifest, Object
 from launcher.k8s.pods import Pod
 from launcher.products.platform import uncounted
-from launcher.products.platform.doctor import capacity, isolation, kueue_config, usage
+from launcher.products.platform.doctor import capacity, cluster_queues, isolation, kueue_config, usage
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
@@ -43,10 +43,12 @@ _OURS = f"{label_keys.PART_OF}=slipway"
 
 
 def examine(cluster: Cluster, sight: ClusterInventory) -> Iterator[Finding]:
-    """Return the findings on Kueue's configuration, on quota, nodes and chips in use, and on the teams."""
-    table = chart_defaults("run").tree["common"]["accelerators"]
+    """Return the findings on Kueue's configuration, on ClusterQueues, nodes and chips in use, and on the teams."""
+    defaults = chart_defaults("run").tree
+    table = defaults["common"]["accelerators"]
     sight = _complete(cluster, sight)
     yield from kueue_config.examine(sight)
+    yield from cluster_queues.examine(sight, {resource: defaults["head"][resource] for resource in ("cpu", "memory")})
     yield from capacity.examine(sight, table)
     yield from usage.examine(sight, table, datetime.now(UTC))
     yield from isolation.examine(sight)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from launcher.config.checks import serving_rules
 from launcher.config.checks.problems import CheckContext
 from launcher.config.values.files import chart_defaults, merge, read_text
 from launcher.config.values.tree import with_defaults
 from launcher.paths import find_values_file
+from launcher.products.models.serving import rules as serving_rules
 
 GIB = 2**30
 LLAMA = find_values_file("serve/llama3.1-8b-v6e").read_text()
