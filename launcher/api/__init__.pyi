@@ -39,7 +39,6 @@ from launcher.backends.lookup import IsSweep as IsSweep
 from launcher.backends.lookup import NoSuchRun as NoSuchRun
 from launcher.backends.lookup import backends as backends
 from launcher.backends.lookup import find as find
-from launcher.backends.lookup import find_best as find_best
 from launcher.backends.lookup import resolve as resolve
 from launcher.backends.selection import RunFilter as RunFilter
 from launcher.backends.selection import select as select

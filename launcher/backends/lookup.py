@@ -113,25 +113,6 @@ def find(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunStatus
     return run
 
 
-def find_best(
-    name: str, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
-) -> tuple[Backend, RunStatus]:
-    """Like `find`, but return the best run of a sweep, and call `say` with a sentence that names it."""
-    try:
-        return find(name, target)
-    except IsSweep as error:
-        from launcher.backends import sweeps
-
-        sweep = sweeps.with_progress(error.sweep, error.backend)
-        if sweep.best is None:
-            raise LauncherError(
-                f'No run of the sweep "{sweep.name}" has a loss, so none is the best.',
-                f"Name one of its runs: {sweeps.range_of(sweep)}.",
-            ) from None
-        say(f'The best run of the sweep "{sweep.name}" {"is" if sweep.ended else "so far is"} {sweep.best.name}.')
-        return error.backend, sweep.best
-
-
 def find_run(
     name: str, target: Target, *, summary: bool = False, reachable: Reachable | None = None
 ) -> tuple[Backend, RunStatus] | None:

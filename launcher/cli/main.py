@@ -7,32 +7,11 @@ from importlib import import_module
 import click
 
 from launcher import distribution, plugins
-from launcher.cli import examples, output
-from launcher.cli.verbs import CORE, groups, verbs
+from launcher.cli import output
+from launcher.cli.verbs import CORE, INSTEAD_OF, epilog, groups, verbs
 from launcher.errors import LauncherError
 
 _COMMANDS = "launcher.cli.commands"
-
-
-_OTHER_NAMES = {
-    **dict.fromkeys(("run", "train", "start", "launch", "apply", "create"), "launcher submit"),
-    **dict.fromkeys(("resume", "restart", "continue"), "launcher submit, which resumes a run of the same name"),
-    **dict.fromkeys(("ps", "ls", "get", "jobs", "runs", "queue"), "launcher list"),
-    **dict.fromkeys(("stop", "kill", "abort"), "launcher cancel"),
-    **dict.fromkeys(("rm", "remove", "clean"), "launcher delete"),
-    **dict.fromkeys(("describe", "show", "inspect"), "launcher status, or launcher explain"),
-    **dict.fromkeys(("top", "progress", "stat", "watch", "follow"), "launcher attach, or launcher status --watch"),
-    **dict.fromkeys(("why", "debug", "events"), "launcher explain"),
-    **dict.fromkeys(("log", "tail"), "launcher logs"),
-    **dict.fromkeys(("models", "templates", "examples", "preset", "gpus", "tpus"), "launcher presets"),
-    **dict.fromkeys(("new", "scaffold"), "launcher init"),
-    "sweep": "launcher submit --sweep KEY=V1,V2",
-    **dict.fromkeys(("template", "manifest"), "launcher render"),
-    **dict.fromkeys(("validate", "lint"), "launcher check"),
-    **dict.fromkeys(("config", "show-values", "set"), "launcher values"),
-    **dict.fromkeys(("upgrade", "deploy"), "launcher install"),
-}
-"""What to use instead of a word that other tools have as a command. Products add words of their own."""
 
 
 _OTHER_OPTIONS = {
@@ -61,7 +40,7 @@ class LazyGroup(click.Group):
         if cmd_name not in CORE and product is None:
             return None
         command = _imported(cmd_name, _COMMANDS if product is None else product.package)
-        command.epilog = examples.epilog(cmd_name)
+        command.epilog = epilog(CORE[cmd_name] if product is None else product.commands[cmd_name])
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -88,7 +67,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            others = dict(_OTHER_NAMES)
+            others = dict(INSTEAD_OF)
             for product in plugins.products():
                 others |= product.instead_of
             if error.command_name in others:

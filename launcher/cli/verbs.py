@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 
 from launcher import plugins
 from launcher.cli import output
+from launcher.plugins import Command
 
-_GROUPS = {
-    "Train": {
-        "submit": "Check the values, start the run, and follow it until it ends.",
-        "list": "List the runs of this machine and of the namespace.",
-        "status": "Show the status of a run, a sweep, a served model or a long-lived Ray cluster.",
-        "logs": "Print the output of a run's current attempt, or of a served model.",
-        "attach": "Follow a run or a sweep again, until it ends.",
-        "wait": "Wait until a run ends, or all runs of a sweep.",
-        "cancel": "Stop runs or sweeps, and release their resources.",
-        "delete": "Delete runs that have ended, or all runs of a sweep.",
-    },
-    "Understand": {
-        "explain": "Explain why a run waits or failed, or why a served model does not answer, and how to fix it.",
-        "doctor": "Check whether this machine and the cluster can start runs.",
-    },
-    "Values": {
-        "presets": "List the presets: models, slices, queues, clusters, tutorials, tuned runs.",
-        "init": "Write a values file for a run on this machine, or for all runs of your namespace.",
-        "values": "Print the values files and --set, merged and not validated.",
-        "check": "Check the values against all rules that need no chips.",
-        "render": "Print the manifests that submit would create.",
-        "diff": "Show what submit or install would change in the cluster.",
-    },
-    "Platform": {
-        "install": "Install or upgrade a platform's queues, a Ray cluster or a served model.",
-        "uninstall": "Remove a release of queues or of a Ray cluster.",
-    },
-    "Shell": {
-        "completion": "Print the completion script for a shell.",
-    },
+_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_GROUPS: dict[str, dict[str, Command]] = {
+    title: {verb: Command(**row) for verb, row in rows.items()} for title, rows in _TABLE["groups"].items()
 }
-"""The core's verbs and their one-line helps, in the groups of `launcher --help`, which imports no verb. A test compares
-them with the verbs' own."""
+"""The core's verbs by their groups in `launcher --help`, which imports no verb. A test compares them with the verbs."""
 
-
-CORE = {verb for verbs in _GROUPS.values() for verb in verbs}
+CORE = {verb: command for rows in _GROUPS.values() for verb, command in rows.items()}
+INSTEAD_OF: dict[str, str] = {word: use for use, words in _TABLE["instead_of"].items() for word in words}
+"""What to use instead of a word that other tools have as a command. Products add words of their own."""
 
 
 @functools.cache
 def groups() -> dict[str, dict[str, str]]:
     """Return the verbs and their one-line helps by group: those of the core, then those of each product."""
-    found = {title: dict(verbs) for title, verbs in _GROUPS.items()}
+    found = {title: {verb: command.help for verb, command in rows.items()} for title, rows in _GROUPS.items()}
     output.narrate(*(f"Warning: {problem}" for problem in plugins.problems()))
     for product in plugins.products():
         added = {verb: command.help for verb, command in product.commands.items() if verb not in CORE}
-        for verb in sorted(product.commands.keys() & CORE):
+        for verb in sorted(product.commands.keys() & CORE.keys()):
             output.narrate(f'Warning: The command "{verb}" of {product.package} is left out: the launcher has it.')
         found.setdefault(product.title, {}).update(added)
     return {title: group for title, group in found.items() if group}
@@ -61,3 +37,10 @@ def groups() -> dict[str, dict[str, str]]:
 def verbs() -> dict[str, str]:
     """Return all verbs and their one-line helps."""
     return {verb: text for group in groups().values() for verb, text in group.items()}
+
+
+def epilog(command: Command) -> str:
+    """Return the end of a verb's help, as click formats it: its examples, and its page."""
+    title = "Examples:" if len(command.examples) > 1 else "Example:"
+    shown = ["\b", title, *(f"  {each}" for each in command.examples), ""] if command.examples else []
+    return "\n".join([*shown, *([f"Page: {command.page}"] if command.page else [])])

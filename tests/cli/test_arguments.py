@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from launcher.cli import examples
-from launcher.cli.verbs import verbs
+from launcher import plugins
+from launcher.cli.verbs import CORE, verbs
 from tests.cli.conftest import SHORT, Launcher
 from tests.docs.commands import problems
 from tests.docs.pages import CHECKOUT
@@ -75,7 +75,8 @@ def test_help_and_version_are_commands_too(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("verb", verbs())
 def test_every_verb_has_an_example_and_a_page(launcher: Launcher, verb: str) -> None:
-    commands, page = examples.of(verb)
+    described = CORE.get(verb) or plugins.product_of(verb).commands[verb]  # type: ignore[union-attr]
+    commands, page = described.examples, described.page
     assert (CHECKOUT / page).is_file()
     for command in commands:
         assert f"launcher {verb}" in command

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from launcher.backends.base import RunStatus
-from launcher.backends.lookup import NoSuchRun, resolve
+from collections.abc import Callable
+
+from launcher.backends import sweeps
+from launcher.backends.base import Backend, RunStatus
+from launcher.backends.lookup import IsSweep, NoSuchRun, find, resolve
+from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.common.storage import is_path, is_url
 
@@ -17,3 +21,20 @@ def run_names(name: str, *, target: Target = DEFAULT_TARGET) -> tuple[str, ...]:
     except NoSuchRun:
         return (name,)
     return (name,) if isinstance(found, RunStatus) else tuple(run.name for run in found.runs)
+
+
+def find_best(
+    name: str, target: Target = DEFAULT_TARGET, say: Callable[[str], None] = lambda _: None
+) -> tuple[Backend, RunStatus]:
+    """Like `find`, but return the best run of a sweep, and call `say` with a sentence that names it."""
+    try:
+        return find(name, target)
+    except IsSweep as error:
+        sweep = sweeps.with_progress(error.sweep, error.backend)
+        if sweep.best is None:
+            raise LauncherError(
+                f'No run of the sweep "{sweep.name}" has a loss, so none is the best.',
+                f"Name one of its runs: {sweeps.range_of(sweep)}.",
+            ) from None
+        say(f'The best run of the sweep "{sweep.name}" {"is" if sweep.ended else "so far is"} {sweep.best.name}.')
+        return error.backend, sweep.best

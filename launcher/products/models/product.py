@@ -76,7 +76,7 @@ PRODUCT = Product(
         **dict.fromkeys(
             ("chat", "evaluate", "evaluations", "generate", "serve"), "launcher.products.models.api.inference"
         ),
-        "run_names": "launcher.products.common.named_runs",
+        **dict.fromkeys(("find_best", "run_names"), "launcher.products.common.named_runs"),
         **dict.fromkeys(("plan_serving",), "launcher.products.models.api.serving"),
         **dict.fromkeys(("explain_model", "model_logs", "models"), "launcher.products.models.api.served_models"),
     },

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.api._values import Files, Sets, load
-from launcher.backends.lookup import find_best
 from launcher.config.values.tree import Origin, Values, from_plain, merge, with_defaults
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.named_runs import find_best
 from launcher.products.common.storage import is_path
 
 if TYPE_CHECKING:

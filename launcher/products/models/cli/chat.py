@@ -13,6 +13,7 @@ from launcher.cli import output
 from launcher.cli.options import WholeNumber
 from launcher.errors import UsageError
 from launcher.products.models.api import inference
+from launcher.products.models.cli.pieces import text_in_pieces
 
 if TYPE_CHECKING:
     from launcher.products.models.inference.chat import Chat
@@ -115,6 +116,6 @@ def _say(talk: Chat, message: str) -> None:
     if message.strip() == _NEW:
         talk.restart()
         return
-    with output.text_in_pieces() as emit, contextlib.closing(talk.send(message)) as pieces:
+    with text_in_pieces() as emit, contextlib.closing(talk.send(message)) as pieces:
         for piece in pieces:
             emit(piece)

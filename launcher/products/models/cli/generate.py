@@ -14,6 +14,7 @@ from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.models import jobs
 from launcher.products.models.api import inference
+from launcher.products.models.cli.pieces import text_in_pieces
 
 
 @click.command()
@@ -57,7 +58,7 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
 
     if prompt == "-":
         prompt = _read_prompt()
-    streamed = output.text_in_pieces() if form == "text" else contextlib.nullcontext(lambda _: None)
+    streamed = text_in_pieces() if form == "text" else contextlib.nullcontext(lambda _: None)
     with streamed as on_text:
         found = inference.generate(
             name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.backends.base import Backend, RunStatus, State
-from launcher.backends.lookup import NoSuchRun, find_best, find_run
+from launcher.backends.lookup import NoSuchRun, find_run
 from launcher.config.values import files as values_files
 from launcher.config.values.tree import with_defaults
 from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
+from launcher.products.common.named_runs import find_best
 from launcher.products.common.storage import is_path, is_url, read_bucket
 from launcher.products.models.weights import checkpoints, hub
 from launcher.products.models.weights.export import CONFIG_JSON

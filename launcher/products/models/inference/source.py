@@ -10,11 +10,12 @@ from typing import Any
 from launcher.backends import run_config
 from launcher.backends.base import Backend, RunStatus
 from launcher.backends.local.record import CONFIG
-from launcher.backends.lookup import NoSuchRun, find_best
+from launcher.backends.lookup import NoSuchRun
 from launcher.config.values.tree import Values
 from launcher.errors import LauncherError, UsageError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.named_runs import find_best
 from launcher.products.common.storage import is_path, is_url
 from launcher.products.models.inference import child, memory
 from launcher.products.models.weights import checkpoints, hub
