@@ -11,15 +11,7 @@ from launcher.api.measurements import metrics as metrics
 from launcher.api.plans import check as check
 from launcher.api.plans import plan as plan
 from launcher.api.plans import refuse_misfits as refuse_misfits
-from launcher.api.plans import render as render
 from launcher.api.plans import values as values
-from launcher.api.releases import check_release as check_release
-from launcher.api.releases import diff_run as diff_run
-from launcher.api.releases import install as install
-from launcher.api.releases import plan_release as plan_release
-from launcher.api.releases import plan_removal as plan_removal
-from launcher.api.releases import render_release as render_release
-from launcher.api.releases import uninstall as uninstall
 from launcher.api.run_lists import list_runs as list_runs
 from launcher.api.run_logs import logs as logs
 from launcher.api.runs import WaitTimeout as WaitTimeout
@@ -32,9 +24,7 @@ from launcher.api.serving import only_runs as only_runs
 from launcher.api.serving import run_or_model as run_or_model
 from launcher.api.submission import preview as preview
 from launcher.api.submission import submit as submit
-from launcher.api.values_files import default_files as default_files
 from launcher.api.values_files import init as init
-from launcher.api.values_files import presets as presets
 from launcher.backends.lookup import IsSweep as IsSweep
 from launcher.backends.lookup import NoSuchRun as NoSuchRun
 from launcher.backends.lookup import backends as backends
@@ -42,6 +32,16 @@ from launcher.backends.lookup import find as find
 from launcher.backends.lookup import resolve as resolve
 from launcher.backends.selection import RunFilter as RunFilter
 from launcher.backends.selection import select as select
+from launcher.config.presets import presets as presets
+from launcher.config.values.defaults import default_files as default_files
+from launcher.helm.diff import diff_run as diff_run
+from launcher.helm.render import render as render
+from launcher.releases.install import install as install
+from launcher.releases.install import plan_release as plan_release
+from launcher.releases.offline import check_release as check_release
+from launcher.releases.offline import render_release as render_release
+from launcher.releases.removal import plan_removal as plan_removal
+from launcher.releases.removal import uninstall as uninstall
 
 HOMES: Mapping[str, str]
 

@@ -14,10 +14,9 @@ from launcher.config.kinds import RunKind
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
-    from launcher.config.checks.rules import Problem
+    from launcher.config.checks.problems import Problem
     from launcher.config.plan import LaunchPlan
     from launcher.config.values.tree import Values
-    from launcher.helm.render import Rendering
 
 # The chart that holds the defaults of every kind of run.
 CHART = "run"
@@ -87,13 +86,6 @@ def check(
             of_one += backend_for(each, target).problems(each)
         of_each.append((each, of_one))
     return [*found, *(in_alternatives(of_each) if wanted.others else of_each[0][1])]
-
-
-def render(plan: LaunchPlan) -> Rendering:
-    """Return the manifest that a submit would create. Requires Helm, but no cluster."""
-    from launcher.helm.render import render
-
-    return render(plan)
 
 
 def refuse_misfits(*plans: LaunchPlan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.config import accelerators
 from launcher.config.alternatives import Alternative, Split, split
 from launcher.config.checks import rules as checks
-from launcher.config.checks.rules import Problem
+from launcher.config.checks.problems import Problem, as_lines, table_of
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
 from launcher.config.secrets import hide
@@ -25,7 +25,7 @@ class CheckFailed(LauncherError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         errors = [problem for problem in problems if problem.severity == checks.ERROR]
-        super().__init__(checks.as_lines(errors))
+        super().__init__(as_lines(errors))
         self.problems = list(problems)
 
 
@@ -113,7 +113,7 @@ def _plan(user: Values, defaults: Values, warnings: tuple[str, ...]) -> LaunchPl
         name=tree["run"]["name"],
         kind=RunKind(tree["run"]["kind"]),
         namespace=tree["team"]["namespace"] or tree["team"]["name"] or "default",
-        config=run_config(tree, checks.table_of(tree)),
+        config=run_config(tree, table_of(tree)),
         user=user,
         values=values,
         warnings=warnings,

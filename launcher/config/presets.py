@@ -29,7 +29,7 @@ class Preset:
     file: str
 
 
-def find(what: str = "") -> list[Preset]:
+def presets(what: str = "") -> list[Preset]:
     """Return the presets with `what` in their names. Raises UsageError if there is none."""
     names = paths.presets()
     found = [name for name in names if what.lower() in name]

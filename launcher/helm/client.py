@@ -24,26 +24,15 @@ from typing import TYPE_CHECKING, Any
 from launcher.config import versions
 from launcher.config.values.scalars import resolve
 from launcher.helm import lazy_import
-from launcher.helm.errors import HelmError, InProgress, NoHelm, NoRelease, RulesBroken, from_stderr
+from launcher.helm.errors import HelmError as HelmError
+from launcher.helm.errors import NoHelm, NoRelease, from_stderr
+from launcher.helm.errors import RulesBroken as RulesBroken
 from launcher.k8s.objects import Manifest
 from launcher.paths import charts_dir
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
-__all__ = [
-    "Helm",
-    "HelmError",
-    "InProgress",
-    "NoHelm",
-    "NoRelease",
-    "Release",
-    "RulesBroken",
-    "load_all",
-    "run_manifest",
-    "run_object",
-    "run_objects",
-]
 
 _MAJOR_OF: dict[str, int] = {}  # cached per executable
 MAJORS = (3, 4)

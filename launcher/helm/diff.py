@@ -18,11 +18,11 @@ from launcher.k8s import objects
 from launcher.k8s.client import NoNamespace, kind_of
 from launcher.k8s.label_keys import RUN_CONFIG
 from launcher.k8s.objects import Manifest
+from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Target
 
 
 CREATE, CHANGE, REMOVE, SAME = "create", "change", "remove", "same"
@@ -290,7 +290,7 @@ def _cut(text: str, first: int = 0) -> str:
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
-def run(plan: LaunchPlan, target: Target) -> list[ObjectChange]:
+def diff_run(plan: LaunchPlan, *, target: Target = DEFAULT_TARGET) -> list[ObjectChange]:
     """Return the change that submitting a ray-job or job-set run would make, by dry run.
 
     A run cannot be changed after its creation. If it exists, return how its config differs from the plan's. Returns []

@@ -23,7 +23,7 @@ class Rendering:
 
 
 def render(plan: LaunchPlan) -> Rendering:
-    """Return the object of a ray-job or job-set run, or the run config of a run of another kind."""
+    """Return the manifest that a submit would create; the run config for a run that creates none. Requires Helm."""
     if plan.kind.has_object:
         from launcher.helm import client as helm
 

@@ -14,48 +14,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from launcher.k8s import kubeconfig, list_pages
-from launcher.k8s.errors import (
-    AdmissionDenied,
-    AlreadyExists,
-    ClusterError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    KindNotServed,
-    NoNamespace,
-    NotFound,
-    Unauthorized,
-    Unreachable,
-    UnreadableObject,
-    WebhookFailed,
-)
-from launcher.k8s.http import Connection, Response
+from launcher.k8s.errors import AlreadyExists as AlreadyExists
+from launcher.k8s.errors import ClusterError as ClusterError
+from launcher.k8s.errors import Conflict as Conflict
+from launcher.k8s.errors import Forbidden as Forbidden
+from launcher.k8s.errors import KindNotServed as KindNotServed
+from launcher.k8s.errors import NoNamespace as NoNamespace
+from launcher.k8s.errors import NotFound, UnreadableObject
+from launcher.k8s.errors import Unreachable as Unreachable
+from launcher.k8s.http import Connection
+from launcher.k8s.http import Response as Response
 from launcher.k8s.objects import Manifest, drop
 from launcher.k8s.shapes import OTHER, SHAPES, checker, fault
 
 if TYPE_CHECKING:
     from launcher.k8s.kubeconfig import Access
 
-__all__ = [
-    "AdmissionDenied",
-    "AlreadyExists",
-    "Cluster",
-    "ClusterError",
-    "Conflict",
-    "Forbidden",
-    "Invalid",
-    "Kind",
-    "KindNotServed",
-    "NoNamespace",
-    "NotFound",
-    "Response",
-    "Unauthorized",
-    "Unreachable",
-    "UnreadableObject",
-    "WebhookFailed",
-    "connect",
-    "kind_of",
-]
 
 """A Kubernetes object as JSON data."""
 Objects = list[Manifest]

@@ -1,6 +1,7 @@
-"""Install releases of charts/queues, charts/ray-cluster and charts/serve.
+"""Install Helm releases of charts/queues, charts/ray-cluster and charts/serve.
 
-`plan` reads and compares, and changes nothing. `install` applies the plan. So `diff` and `install` cannot diverge.
+`plan_release` reads and compares, and changes nothing. `install` applies the plan. So `diff` and `install` cannot
+diverge.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from launcher.helm.client import Helm, HelmError, Release, RulesBroken
 from launcher.k8s import objects
 from launcher.k8s.client import NAMESPACE
 from launcher.k8s.objects import Manifest
+from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.releases import readiness
 from launcher.releases import values as release_values
 from launcher.releases.users import QueueUsers, of_change
@@ -26,7 +28,6 @@ from launcher.releases.users import QueueUsers, of_change
 if TYPE_CHECKING:
     from launcher.config.values.tree import Values
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Target
 
 Say = Callable[[str], None]
 
@@ -102,12 +103,18 @@ class ReleasePlan:
         }
 
 
-def plan(
-    chart: str, name: str | None, files: Sequence[str], sets: Sequence[str], target: Target, *, recover: bool = False
+def plan_release(
+    chart: str,
+    files: Sequence[str],
+    sets: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    target: Target = DEFAULT_TARGET,
+    recover: bool = False,
 ) -> ReleasePlan:
-    """Return the plan to install these values or to upgrade to them. Changes nothing.
+    """Return what `install` of a chart (queues, ray-cluster) with these values would change. Changes nothing.
 
-    `recover` treats an unfinished operation as dead, regardless of its age.
+    `recover` treats an unfinished operation of another helm command as failed, even if it began a moment ago.
 
     Raises LauncherError if the values are invalid, if the chart or the API server rejects them, or if an earlier
     operation blocks the release.
@@ -149,7 +156,9 @@ def plan(
     )
 
 
-def install(plan: ReleasePlan, say: Say, *, force: bool = False, seconds: float | None = None) -> list[str]:
+def install(
+    plan: ReleasePlan, say: Say = lambda _: None, *, force: bool = False, seconds: float | None = None
+) -> list[str]:
     """Apply the plan and wait until the objects are ready; return what is not ready yet, in sentences.
 
     Waits at most `seconds` (None: the default of the chart). Objects that were accepted but are not ready are kept,

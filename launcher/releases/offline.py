@@ -15,8 +15,10 @@ from launcher.releases import values as release_values
 from launcher.releases.install import default_name
 
 
-def check(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> list[Problem]:
-    """Return the violations of the chart's schema or, if there are none, those of its rules, which Helm evaluates.
+def check_release(
+    chart: str, files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None
+) -> Sequence[Problem]:
+    """Return the violations of the chart's schema or, if there are none, those of its rules. Requires Helm, no cluster.
 
     Without a violation, returns a warning for each flavor that no quota has, and for the keys of other charts.
     """
@@ -43,14 +45,17 @@ def _unused(user: Values, effective: Values) -> Iterator[Problem]:
             yield CheckContext(user, effective).problem("quota", ("flavors", name), message, WARNING)
 
 
-def render(chart: str, name: str | None, files: Sequence[str], sets: Sequence[str]) -> Rendering:
-    """Return the manifests of a release in a new cluster. Raises CheckFailed if the values are invalid."""
+def render_release(chart: str, files: Sequence[str], sets: Sequence[str] = (), *, name: str | None = None) -> Rendering:
+    """Return the manifests that `install` would apply to a new cluster. Requires Helm, but no cluster.
+
+    Raises CheckFailed if the values are invalid.
+    """
     user, effective = release_values.load(chart, files, sets)
     return render_values(chart, name, user, effective)
 
 
 def render_values(chart: str, name: str | None, user: Values, effective: Values) -> Rendering:
-    """Return `render` of values that are loaded."""
+    """Return `render_release` of values that are loaded."""
     team = effective.tree.get("team") or {} if chart != "queues" else {}
     namespace = team.get("namespace") or team.get("name") or "default"
     try:

@@ -15,13 +15,13 @@ from launcher.helm.client import Helm, Release
 from launcher.helm.errors import NoRelease
 from launcher.k8s import label_keys, objects
 from launcher.k8s.objects import Manifest
+from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.paths import CHARTS
 from launcher.releases import users
 from launcher.releases.install import alive, busy, helm_for
 
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
-    from launcher.k8s.target import Target
 
 Say = Callable[[str], None]
 
@@ -61,8 +61,8 @@ class Removal:
         }
 
 
-def plan_removal(name: str, target: Target) -> Removal:
-    """Return what uninstalling the release would remove. Changes nothing.
+def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
+    """Return what `uninstall` of a release would remove, and the runs that need it. Changes nothing.
 
     Raises LauncherError if the release does not exist, is busy, or is not of a chart of Slipway's.
     """
@@ -90,7 +90,7 @@ def plan_removal(name: str, target: Target) -> Removal:
     return Removal(release, cluster, helm, removed, kept, needed_by, unseen)
 
 
-def uninstall(removal: Removal, say: Say, *, force: bool = False, seconds: float = 60) -> list[str]:
+def uninstall(removal: Removal, say: Say = lambda _: None, *, force: bool = False, seconds: float = 60) -> list[str]:
     """Remove the release and wait until its objects are deleted; return what still exists after `seconds`.
 
     Raises LauncherError if runs use the release, unless `force` is set.

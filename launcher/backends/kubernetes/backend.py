@@ -23,7 +23,8 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import EVENT, NAMESPACE, POD, WORKLOAD, Cluster, ClusterError, Conflict, Invalid, NotFound
+from launcher.k8s.client import EVENT, NAMESPACE, POD, WORKLOAD, Cluster, ClusterError, Conflict
+from launcher.k8s.errors import Invalid, NotFound
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod

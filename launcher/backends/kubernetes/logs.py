@@ -19,7 +19,8 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
+from launcher.k8s.client import Cluster, Unreachable
+from launcher.k8s.errors import Invalid, NotFound
 from launcher.k8s.pods import Pod, newest
 
 # The lines at the end of a long log that a status reads: enough for the lines of a step and of an evaluation.

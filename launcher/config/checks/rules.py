@@ -22,51 +22,28 @@ from launcher.config import accelerators
 from launcher.config.checks.cluster_rules import CLUSTER_RULES, contradictions
 from launcher.config.checks.data_rules import DATA_RULES
 from launcher.config.checks.model_rules import MODEL_RULES
-from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule, as_lines, has_errors, table_of
+from launcher.config.checks.problems import ERROR as ERROR
+from launcher.config.checks.problems import WARNING, CheckContext, Rule, table_of
+from launcher.config.checks.problems import Problem as Problem
+from launcher.config.checks.problems import has_errors as has_errors
 from launcher.config.checks.resource_rules import RESOURCE_RULES
 from launcher.config.checks.schema import NO_VALUE, Violation, keys_of_others, leaves, spell_value, value_at, violations
 from launcher.config.checks.value_rules import value_rules
 from launcher.config.checks.weights_rules import WEIGHTS_RULES
 from launcher.config.kinds import RunKind
-from launcher.config.maxtext.keys import (
-    KINDS,
-    OWNED,
-    OWNED_WITH_DATA,
-    POSITIVE,
-    TEXT_IS_GIVEN,
-    maxtext,
-    other_training,
-    out_of_bounds,
-    takes,
-)
+from launcher.config.maxtext.keys import KINDS, TEXT_IS_GIVEN, other_training
+from launcher.config.maxtext.keys import OWNED as OWNED
+from launcher.config.maxtext.keys import OWNED_WITH_DATA as OWNED_WITH_DATA
+from launcher.config.maxtext.keys import POSITIVE as POSITIVE
+from launcher.config.maxtext.keys import maxtext as maxtext
+from launcher.config.maxtext.keys import out_of_bounds as out_of_bounds
+from launcher.config.maxtext.keys import takes as takes
 from launcher.config.suggest import bare, closest, join_or
 from launcher.config.synonyms import CHANGED, SYNONYMS
 from launcher.config.values.reader import missing_space
 from launcher.config.values.scalars import resolve
 from launcher.config.values.tree import SET, Values, dotted
 from launcher.paths import CHARTS, charts_dir
-
-__all__ = [
-    "ERROR",
-    "FORECAST_RULES",
-    "OWNED",
-    "OWNED_WITH_DATA",
-    "POSITIVE",
-    "RULES",
-    "SHAPE_RULES",
-    "WARNING",
-    "CheckContext",
-    "Problem",
-    "Rules",
-    "as_lines",
-    "check",
-    "has_errors",
-    "maxtext",
-    "out_of_bounds",
-    "schema",
-    "table_of",
-    "takes",
-]
 
 _EXAMPLE_LENGTH = 35  # the shortest limit of a name: that of a ray-job run
 

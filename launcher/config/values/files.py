@@ -10,39 +10,20 @@ from functools import cache
 from typing import Any
 
 from launcher.config.values.assignment import assign
-from launcher.config.values.reader import MAX_BYTES, read_text
-from launcher.config.values.tree import (
-    SET,
-    KeyPath,
-    Node,
-    Origin,
-    Values,
-    dotted,
-    merge,
-    merge_nodes,
-    set_value,
-    with_defaults,
-)
+from launcher.config.values.reader import MAX_BYTES
+from launcher.config.values.reader import read_text as read_text
+from launcher.config.values.tree import SET, KeyPath, Node, merge_nodes
+from launcher.config.values.tree import Origin as Origin
+from launcher.config.values.tree import Values as Values
+from launcher.config.values.tree import dotted as dotted
+from launcher.config.values.tree import merge as merge
+from launcher.config.values.tree import set_value as set_value
+from launcher.config.values.tree import with_defaults as with_defaults
 from launcher.errors import LauncherError
 from launcher.paths import charts_dir, find_values_file
 
 # A team's null removes a limit that all teams have.
 _NULL_IS_A_VALUE = [("teams", "*", "resourceQuota")]
-
-__all__ = [
-    "SET",
-    "Origin",
-    "Values",
-    "chart_defaults",
-    "dotted",
-    "entry_maps",
-    "load",
-    "merge",
-    "read_file",
-    "read_text",
-    "set_value",
-    "with_defaults",
-]
 
 
 def load(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], sets: Sequence[str] = ()) -> Values:

@@ -189,7 +189,7 @@ def _queues_change(plan: Plan) -> tuple[str, list[str]]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         json.dump(dict(plan.queues_user), file)
         file.flush()
-        made = install.plan("queues", None, [file.name], [], Target(commands.context(plan), commands.NAMESPACE))
+        made = install.plan_release("queues", [file.name], target=Target(commands.context(plan), commands.NAMESPACE))
     return diff.summary(made.changes) if made.changed else "", made.notes
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from launcher.config.checks.problems import Problem
-from launcher.config.checks.rules import has_errors
+from launcher.config.checks.problems import Problem, has_errors
 from launcher.config.kinds import RunKind
 from launcher.config.plan import CheckFailed, LaunchPlan, SweepMember, plan_launch
 from launcher.config.values import assignment

@@ -33,7 +33,19 @@ def text() -> str:
     return page("Python API", "launcher/api", *parts)
 
 
-_ORDER = ("plans", "runs", "sweeps", "finding", "insight", "ray_clusters", "measurements", "releases")
+_ORDER = (
+    "plans",
+    "render",
+    "runs",
+    "sweeps",
+    "finding",
+    "insight",
+    "measurements",
+    "install",
+    "offline",
+    "removal",
+    "diff",
+)
 
 
 def _place(module: str) -> tuple[int, str]:

@@ -34,4 +34,4 @@ def plan_serving(
     for sentence in found.warnings:
         warn(sentence)
     chosen = [*sets, *found.sets, *([f"serve.name={model}"] if model else [])]
-    return releases.plan("serve", release or found.release, files, chosen, target, recover=recover)
+    return releases.plan_release("serve", files, chosen, name=release or found.release, target=target, recover=recover)

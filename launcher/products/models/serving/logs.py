@@ -14,7 +14,8 @@ from launcher.backends.kubernetes.logs import container, ray_workers
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
-from launcher.k8s.client import Cluster, Invalid, NotFound, Unreachable
+from launcher.k8s.client import Cluster, Unreachable
+from launcher.k8s.errors import Invalid, NotFound
 from launcher.k8s.pods import Pod, newest
 from launcher.products.models.serving import models
 from launcher.products.models.serving.models import ServedModel
