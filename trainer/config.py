@@ -11,10 +11,11 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from trainer import vocabulary
 from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 from trainer.metrics import now
+from trainer.metrics import read as read_metrics
 from trainer.tuning import pipeline
 from trainer.tuning.settings import Tuning
 from trainer.tuning.template import ChatTemplate
@@ -33,8 +35,8 @@ EARLIER_FILE = "earlier-configs.jsonl"
 
 _WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
 """MaxText's keys for the checkpoint of another run to start from."""
-_LAST = "last"
-"""The step in the path of weights that follow from `from: RUN` (launcher/config/weights.py)."""
+_LAST, _BEST = "last", "best"
+"""The step in the path of weights that follow from `from: RUN` and `RUN@best` (launcher/config/weights.py)."""
 
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
@@ -333,7 +335,7 @@ def _check_weights(config: RunConfig) -> None:
         path = config.train.get(key)
         if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
             if config.tree.get("from"):
-                if Path(path).parent.name == _LAST:  # _weights has found the step
+                if Path(path).parent.name in (_LAST, _BEST):  # _weights has found the step
                     continue
                 if (Path(path).parent / "config.json").is_file():
                     raise ConfigError(
@@ -348,12 +350,12 @@ def _check_weights(config: RunConfig) -> None:
 
 
 def _weights(config: RunConfig, path: str) -> str:
-    """Return the path of the weights that the run starts from, with the step of a run that `from` names without one.
+    """Return the path of the weights to start from, with the step of a run that `from` names without one, or @best.
 
-    All hosts must read the same step, so only the last step of a run that has reached it is one. Raises ConfigError.
+    All hosts must read the same step, so the run must have reached its last step. Raises ConfigError.
     """
     items = Path(path)
-    if items.parent.name != _LAST or saved_steps(config):  # a run with a checkpoint no longer reads them
+    if items.parent.name not in (_LAST, _BEST) or saved_steps(config):  # a run with a checkpoint no longer reads them
         return path
     folder, source = items.parents[1], config.tree["from"]
     steps = _steps(folder)
@@ -370,7 +372,23 @@ def _weights(config: RunConfig, path: str) -> str:
             f"from: the last checkpoint of the run {source} has {known}; to start from it, set from: "
             f"{source}@{steps[-1]}."
         )
-    return str(folder / str(steps[-1]) / items.name)
+    step = steps[-1] if items.parent.name == _LAST else _best(folder.parent / "metrics.jsonl", steps, source)
+    return str(folder / str(step) / items.name)
+
+
+def _best(metrics: Path, steps: Sequence[int], source: str) -> int:
+    """Return the step whose checkpoint has the lowest held-out loss, as in launcher checkpoints. Raises ConfigError."""
+    losses: dict[int, float] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in read_metrics(metrics):
+            if isinstance(loss := line.get("eval_loss"), int | float) and math.isfinite(loss):
+                losses[int(line["step"])] = loss
+    # An evaluation counts the finished steps: that of a checkpoint is the last one before its step + 1.
+    found = {step: max((each for each in losses if each <= step + 1), default=None) for step in steps}
+    measured = [(losses[at], step - at, step) for step, at in found.items() if at is not None]
+    if not measured:
+        raise ConfigError(f"from: no checkpoint of {source} has a held-out loss; set from to a run and a step of it.")
+    return min(measured)[2]
 
 
 def _steps(folder: Path) -> list[int]:

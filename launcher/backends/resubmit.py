@@ -55,6 +55,11 @@ def decide(
         )
     if state is State.SUCCEEDED and not difference:
         return f'The run "{name}" has already succeeded, with the same config; there is nothing to do.'
+    if state is State.SUCCEEDED and (steps := resume.all_done(old, new)):
+        raise LauncherError(
+            f'The run "{name}" has done all its {steps} steps, so other values would change nothing.',
+            f"Raise train.steps to train longer, or start a new run from its weights: --name NEW --set from={name}.",
+        )
     return None
 
 

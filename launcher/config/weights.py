@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LAST = "last"
-"""The step in the path of a run without a step: the trainer replaces it with the run's last step."""
+LAST, BEST = "last", "best"
+"""The step in the path of a run without a step, and with @best: the trainer replaces it with a number."""
 
 _ITEMS = re.compile(r"(/items)?/*\Z")
 
@@ -17,11 +17,11 @@ _ITEMS = re.compile(r"(/items)?/*\Z")
 class Source:
     """The value of `from`: the checkpoint `step` of the run `name`, or, with no name, imported weights at `path`.
 
-    Without a step, it is that of the last step of a run that has ended.
+    Without a step, it is that of the last step of a run that has ended; with BEST, that with the lowest held-out loss.
     """
 
     name: str = ""
-    step: int | None = None
+    step: int | str | None = None
     path: str = ""
 
     @classmethod
@@ -29,7 +29,7 @@ class Source:
         if "/" in text:
             return cls(path=_ITEMS.sub("", text, count=1))
         name, _, step = text.partition("@")
-        return cls(name=name, step=int(step) if step.isdecimal() else None)
+        return cls(name=name, step=int(step) if step.isdecimal() else step or None)
 
     def items(self, mount_path: str) -> str:
         """Return the folder that MaxText reads the weights from, for the folder of all runs."""

@@ -1209,7 +1209,9 @@ BAD = [
     ),
     # The weights to start from.
     InvalidValues("from", "from: 'hf:org/model'", '"hf:org/model" is a model on Hugging Face; import it once', RUNS),
-    InvalidValues("from", "from: Llama", '"Llama" is neither a run nor a path; write RUN, RUN@STEP, or a path', RUNS),
+    InvalidValues(
+        "from", "from: Llama", '"Llama" is neither a run nor a path; write RUN, RUN@STEP, RUN@best, or a path', RUNS
+    ),
     InvalidValues("from", "from: base@best", '"base@best" is neither a run nor a path;', RUNS),
     InvalidValues("from", "from: base@01", '"base@01" is neither a run nor a path;', RUNS),
     InvalidValues(

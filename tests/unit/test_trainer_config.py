@@ -300,6 +300,12 @@ def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: p
         check("base@5")
     (base / "run.json").write_text('{"train": {"steps": 8}}')
     assert check() == [f'load_parameters_path="{base}/checkpoints/7/items"']
+    with pytest.raises(ConfigError, match=r"^from: no checkpoint of base@best has a held-out loss; set from to a run"):
+        check("base@best")
+    (base / "metrics.jsonl").write_text(
+        "".join(f'{{"step": {step}, "eval_loss": {loss}}}\n' for step, loss in ((0, 9), (4, 2), (6, 1), (8, 3)))
+    )
+    assert check("base@best") == [f'load_parameters_path="{base}/checkpoints/3/items"']
     # A run that has a checkpoint resumes from it, even if those of the other run were deleted.
     (tmp_path / "runs" / "gone").mkdir()
     (tmp_path / "runs" / "resumed" / "checkpoints" / "1").mkdir(parents=True)

@@ -43,7 +43,7 @@ the path of the weights that follows from `from`, as in launcher/config/weights.
     {{- if not (contains "/" .) -}}
       {{- $run := splitList "@" . -}}
       {{- $step := "last" -}}
-      {{- if gt (len $run) 1 }}{{ $step = last $run | int64 | toString }}{{ end -}}
+      {{- if gt (len $run) 1 }}{{ $step = last $run }}{{ end -}}
       {{- $items = printf "%s/%s/checkpoints/%s/items" (trimSuffix "/" $.Values.storage.mountPath) (first $run) $step -}}
     {{- end -}}
     {{- $config = set $config "train" (set (deepCopy $.Values.train) "load_parameters_path" $items) -}}

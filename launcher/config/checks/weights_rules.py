@@ -41,7 +41,14 @@ SIZES: Mapping[str, str] = {
 """The dimensions of a model by their names in slipway.json."""
 
 # Keys of base.yml that change the arrays, or which of them there are, and are not sizes.
-_STRUCTURE = ("decoder_block", "scan_layers", "attention_type", "first_num_dense_layers", "trainable_position_size")
+_STRUCTURE = (
+    "decoder_block",
+    "scan_layers",
+    "attention_type",
+    "first_num_dense_layers",
+    "trainable_position_size",
+    "logits_via_embedding",
+)
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
