@@ -47,19 +47,15 @@ def decide(
             "--name.",
         )
     # A run that succeeded has a checkpoint. For other runs on a cluster, only the trainer knows if there is one.
-    if (done or (done is None and state is State.SUCCEEDED)) and (blocked := resume.obstacles(old, new, done=done)):
-        last = f"@{done - 1}" if done else ""
+    succeeded = state is State.SUCCEEDED
+    more = succeeded and bool(difference)
+    if (done or (done is None and succeeded)) and (blocked := resume.obstacles(old, new, done, more)):
         raise LauncherError(
             f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked),
-            f"To start a new run from its weights, use --name NEW --set from={name}{last}.",
+            f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}.",
         )
-    if state is State.SUCCEEDED and not difference:
+    if succeeded and not difference:
         return f'The run "{name}" has already succeeded, with the same config; there is nothing to do.'
-    if state is State.SUCCEEDED and (steps := resume.all_done(old, new)):
-        raise LauncherError(
-            f'The run "{name}" has done all its {steps} steps, so other values would change nothing.',
-            f"Raise train.steps to train longer, or start a new run from its weights: --name NEW --set from={name}.",
-        )
     return None
 
 

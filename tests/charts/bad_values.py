@@ -1207,12 +1207,18 @@ BAD = [
         "worker: {secretEnv: {WANDB_API_KEY: {name: my, key: k}}}\ntracking: {wandb: {secret: {name: wandb}}}",
         "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; remove one of them.",
     ),
+    InvalidValues(
+        "data.tokenizer.path",
+        "data: {tokenizer: {kind: tiktoken, path: /data/tokenizer.model}}",
+        '"/data/tokenizer.model" does not contain "tiktoken", as MaxText requires; rename the file',
+        RUNS,
+    ),
     # The weights to start from.
     InvalidValues("from", "from: 'hf:org/model'", '"hf:org/model" is a model on Hugging Face; import it once', RUNS),
     InvalidValues(
         "from", "from: Llama", '"Llama" is neither a run nor a path; write RUN, RUN@STEP, RUN@best, or a path', RUNS
     ),
-    InvalidValues("from", "from: base@best", '"base@best" is neither a run nor a path;', RUNS),
+    InvalidValues("from", "from: base@last", '"base@last" is neither a run nor a path;', RUNS),
     InvalidValues("from", "from: base@01", '"base@01" is neither a run nor a path;', RUNS),
     InvalidValues(
         "from", "from: weights/llama", '"weights/llama" is a relative path; write the path in the pods', RUNS

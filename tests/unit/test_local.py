@@ -424,6 +424,7 @@ def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> 
         ("train.opt_type=sgd", "train.opt_type: adamw -> sgd"),
         ("slice.hosts=1", "hosts: 2 -> 1"),
         ("train.steps=3", "train.steps: 6 done -> 3"),
+        ("train.steps=6", "train.steps: 6 done -> 6"),
         ("train.use_qk_norm=true", "train.use_qk_norm: false -> true"),
         ("train.logits_via_embedding=true", "train.logits_via_embedding: false -> true"),
         ("train.enable_checkpointing=false", "train.enable_checkpointing: true -> false"),
@@ -445,6 +446,4 @@ def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
             verb(changed, accept_changes=True)
         assert error.value.message.splitlines()[1:] == [f"  {difference}"]
         assert error.value.hint == "To start a new run from its weights, use --name NEW --set from=demo@5."
-    with pytest.raises(LauncherError, match=r'^The run "demo" has done all its 9 steps, so other values would change'):
-        runs.submit(api.plan(["quickstart"], [*values, "train.learning_rate=1"]), accept_changes=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before

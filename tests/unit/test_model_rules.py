@@ -217,7 +217,7 @@ def test_real_text_takes_whole_sequences_for_each_device() -> None:
 
 
 def test_a_models_tokenizer_is_of_its_kind() -> None:
-    (found,) = problems("train: {model_name: qwen3-8b}\ndata: {tokenizer: {kind: tiktoken, path: x}}\n")
+    (found,) = problems("train: {model_name: qwen3-8b}\ndata: {tokenizer: {kind: tiktoken, path: x.tiktoken}}\n")
     assert str(found) == (
         "v.yaml:2: data.tokenizer.kind is tiktoken, and MaxText's qwen3-8b has huggingface; set it and"
         " data.tokenizer.path accordingly, or set train.override_model_config: true."

@@ -41,10 +41,6 @@ def tokenizer(case: CheckContext) -> Iterator[Problem]:
     name = given["path"] or _DEFAULT
     if name not in PACKAGED and case.kind is RunKind.LOCAL:
         return
-    if given["kind"] == "tiktoken" and name not in PACKAGED and "tiktoken" not in name:
-        message = f'data.tokenizer.path: {name} does not contain "tiktoken", as MaxText requires; rename the file.'
-        yield case.problem("tokenizer", ("data", "tokenizer", "path"), message)
-        return
     kind, pieces = PACKAGED.get(name) or (given["kind"], _pieces(given["kind"], name))
     if pieces is None:
         message = (

@@ -145,6 +145,11 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
     {"rule": "amount", "keys": ["storage.sidecarLimits.ephemeral-storage"], "matches": "quantity",
      "message": "{key}: {value} is not a valid amount of ephemeral-storage; write it like 16Gi."},
 
+    {{- /* The tokenizer. */}}
+    {"rule": "tokenizer", "keys": ["data.tokenizer.path"], "kinds": "remote", "optional": true,
+     "when": {"run.command": false, "data.tokenizer.kind": "tiktoken"}, "matches": "tiktoken|^tokenizer[._]",
+     "message": "{key}: {value} does not contain \"tiktoken\", as MaxText requires; rename the file."},
+
     {{- /* The weights to start from. */}}
     {"rule": "from", "keys": ["from"], "kinds": "all", "forbids": "^hf:",
      "message": "{key}: {value} is a model on Hugging Face; import it once with launcher import, and set from to the path of the import."},
