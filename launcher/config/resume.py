@@ -10,10 +10,7 @@ from launcher.config.checks.weights_rules import differences
 from launcher.config.maxtext import models
 
 # Switches of base.yml, all false there, that add arrays to the model or merge them. A model's own may be true.
-_SWITCHES = (
-    "attention_bias logits_via_embedding mlp_bias use_qk_norm use_post_attn_norm use_post_ffw_norm fused_qkv fused_mlp "
-    "routed_bias"
-)
+_SWITCHES = "attention_bias logits_via_embedding mlp_bias use_qk_norm fused_qkv fused_mlp routed_bias"
 
 
 def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, least: int = 0) -> list[str]:
