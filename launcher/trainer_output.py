@@ -22,7 +22,6 @@ METRICS_PREFIX, EVENT_PREFIX = "SLIPWAY_METRICS ", "SLIPWAY_EVENT "
 """The text before a line of each file in the log. Ray may put its own prefix before it."""
 # Ray puts the name of the worker in front of the line.
 _FOR_PROGRAMS = re.compile(rf"(?:\([^)]*\) )?(?:{METRICS_PREFIX}|{EVENT_PREFIX})\{{")
-_SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")
 EVALUATIONS_FILE = "evaluations.jsonl"
 """The results of a run's checkpoints on tasks, a line for each (trainer/evaluate.py)."""
 TEXT_PREFIX, GENERATED_PREFIX = "SLIPWAY_TEXT ", "SLIPWAY_GENERATED "
@@ -210,13 +209,6 @@ def metrics_in_log(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def events_in_log(lines: Iterable[str]) -> Iterator[Event]:
     """Yield the events that a log contains."""
     return iter(events_of(_after(EVENT_PREFIX, lines)))
-
-
-def saved_in_log(lines: Iterable[str]) -> Iterator[int]:
-    """Yield the steps, counted from 0, after which the trainer began to write a checkpoint (trainer/run_log.py)."""
-    for line in lines:
-        if found := _SAVED.search(line):
-            yield int(found[1]) - 1
 
 
 def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -91,14 +91,6 @@ def apply(status: RunStatus, progress: Progress) -> RunStatus:
     )
 
 
-def without_beginning(progress: Progress) -> Progress:
-    """Return the progress read from the end of a long log, without the first losses and with at least one loop.
-
-    The first losses and the start of the loop come before the lines that were read.
-    """
-    return replace(progress, loops=max(1, progress.loops), loss_first=None, eval_loss_first=None)
-
-
 class Reader:
     """Reads a log incrementally in constant memory. A repeated line counts once."""
 

@@ -102,17 +102,6 @@ def find(name: str, backend: Backend) -> Sweep | None:
     return of(name, backend.list(lambda _: None, sweep=name))
 
 
-def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
-    """Return the sweep with the steps and losses of the runs that have started, with one request for each run."""
-
-    def one(run: RunStatus) -> RunStatus:
-        begun = run.state not in (State.QUEUED, State.ADMITTED)
-        return (backend.status(run.name) or run) if begun and run.step is None else run
-
-    with ThreadPoolExecutor(backend.max_parallel) as pool:
-        return Sweep(sweep.name, tuple(pool.map(one, sweep.runs)))
-
-
 def cancel_runs(runs: Sequence[RunStatus], backend: Backend) -> list[RunStatus]:
     """Cancel the runs that have not ended, and return all runs with their new statuses.
 

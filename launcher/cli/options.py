@@ -102,27 +102,6 @@ def confirm(question: str, nothing_done: str = "Nothing was deleted.") -> bool:
     return answer
 
 
-def step_option(command: _Command) -> _Command:
-    """Add `--step`, which selects a checkpoint of a run."""
-    return click.option(
-        "--step", type=Step(), metavar="STEP", help='The checkpoint: its number, "best" or "last" (default: last).'
-    )(command)
-
-
-class Step(click.ParamType[str]):
-    """A checkpoint: a number, "best" or "last"."""
-
-    name = "step"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if text in ("best", "last"):
-            return text
-        if not (text.isascii() and text.isdecimal()):
-            self.fail(f'"{text}" is not a step; give a number, last or best.', param, ctx)
-        return str(int(text))
-
-
 class WholeNumber(click.IntRange):
     """A whole number in a range. For a word, click's own message would be "not a valid integer range"."""
 

@@ -55,12 +55,6 @@ def narrate(*lines: str) -> None:
     sys.stderr.flush()
 
 
-def narrate_piece(text: str) -> None:
-    """Print a part of a line for the user on stderr, such as a prompt."""
-    sys.stderr.write(neutral(text))
-    sys.stderr.flush()
-
-
 def emit(data: Any, form: str, text: str, *, paint: Callable[[str], str] = colour.messages) -> None:
     """Print the result of a verb: `data` as JSON or YAML, or `text` (nothing if it is empty).
 
@@ -99,13 +93,6 @@ def emit_log_line(line: str, *, flush: bool) -> None:
     sys.stdout.write(line + "\n")
     if flush:
         sys.stdout.flush()
-
-
-def emit_session(data: bytes, *, error: bool) -> None:
-    """Print output of a command that the user runs in a pod, unchanged: it controls the terminal, as with ssh."""
-    stream = sys.stderr if error else sys.stdout
-    stream.buffer.write(data)
-    stream.buffer.flush()
 
 
 def to_json(data: Any, indent: int | None = None) -> str:

@@ -326,19 +326,6 @@ class Cluster(Connection):
         """Return the path at which the API server proxies requests to a Service."""
         return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
 
-    def service_account_token(self, name: str, namespace: str, *, seconds: int) -> str:
-        """Request a token of a service account (TokenRequest) that is valid for `seconds`, at least 600."""
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
-        }
-        path = f"{SERVICE_ACCOUNT.path(namespace)}/{_part(name)}/token"
-        status = self._json("POST", path, body=body).get("status")
-        if not isinstance(status, dict) or not isinstance(status.get("token"), str):
-            raise ClusterError(f"The API server of {self.name} returned no token of the service account {name}.")
-        return str(status["token"])
-
     def can(
         self,
         verb: str,

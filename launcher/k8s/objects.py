@@ -75,24 +75,6 @@ def drop(value: Any, path: Sequence[str]) -> None:
             value.pop(key, None)
 
 
-def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector matches; one that is empty or missing matches everything."""
-    selector = selector or {}
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for term in selector.get("matchExpressions") or []:
-        key, values = term["key"], term.get("values") or []
-        holds = {
-            "In": labels.get(key) in values,
-            "NotIn": labels.get(key) not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }
-        if not holds.get(term["operator"]):
-            return False
-    return True
-
-
 def status(obj: Object) -> Object:
     return obj.get("status") or {}
 

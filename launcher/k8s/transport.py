@@ -70,14 +70,6 @@ def connect(pools: urllib3.PoolManager, server: str, seconds: float) -> socket.s
     return found
 
 
-def has_pending(found: Any) -> bool:
-    """Return whether TLS has read more data from the connection, which `select` on its descriptor does not report."""
-    if isinstance(found, ssl.SSLSocket):
-        return found.pending() > 0
-    inner = getattr(found, "sslobj", None)  # TLS in a TLS connection to a proxy
-    return inner is not None and (inner.pending() > 0 or found.incoming.pending > 0)
-
-
 def _tls(access: Access, certificate: Certificate | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not access.verify:

@@ -492,14 +492,6 @@ def test_rights_without_rules_are_checked_one_by_one() -> None:
     assert permissions.read(cluster) == Permissions(frozenset(allowed), {}, queues=False)
 
 
-def test_ray_clusters_by_name() -> None:
-    proxy = Permission("get", "services/proxy", "")
-    names = ("ours-head-svc:8265", "http:ours-head-svc:8265", "b-head-svc:8265", "http:b-head-svc:8265")
-    member = Permissions(frozenset(set(permissions.every_permission()) - {proxy}), {proxy: names}, queues=False)
-    sentences = {one.subject: one.says for one in permissions.examine(healthy(rights=Fetched(member)))}
-    assert sentences["dashboard"] == "you may reach b-head-svc and ours-head-svc."
-
-
 # --- the output ------------------------------------------------------------------------------------------------------
 
 

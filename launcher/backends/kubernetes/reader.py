@@ -109,13 +109,6 @@ def run_objects(cluster: Cluster, *, all_namespaces: bool = False) -> list[RunOb
     return [run for run in (RunObject.parse(obj) for listed in found for obj in listed) if run.is_run]
 
 
-def foreign_objects(cluster: Cluster, run_kind: RunKind, *, all_namespaces: bool = False) -> list[Manifest]:
-    """Return the objects of a kind without the label of runs, in the namespace or in all, without their pods' specs."""
-    return cluster.list(
-        KINDS[run_kind], labels=f"!{label_keys.RUN}", all_namespaces=all_namespaces, without=POD_SPECS[run_kind]
-    )
-
-
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
     """Return the status from the object, Workload and pods, without the values of the log (steps, losses)."""
     state, reason = states.classify(seen)

@@ -19,14 +19,9 @@ from launcher.k8s.target import Target
 _MOST_SECONDS = 5.0  # for the requests and the calculation of the column STARTS
 # The other lists: the end of the error without a product for it, the option that shows only it, and its empty text.
 _OTHERS = {
-    "served_models": (
-        "serves models",
-        "--models",
-        "No served models found. To serve one: launcher serve NAME -f FILE",
-    ),
+    "served_models": ("serves models", "--models", "No served models found. To serve one: launcher serve NAME -f FILE"),
     "ray_clusters": (
-        "has long-lived Ray clusters",
-        "--clusters",
+        *("has long-lived Ray clusters", "--clusters"),
         "No long-lived Ray clusters found. To create one: launcher install ray-cluster -f FILE",
     ),
 }

@@ -21,7 +21,7 @@ _MEMBERS = "charts/queues grants this to the members of a team (teams.NAME.membe
 _READY = "Role to apply"
 
 
-_PROXY = Permission("get", "services/proxy", "")
+PROXY = Permission("get", "services/proxy", "")
 _REVIEW: Shape = {
     "status": {
         "resourceRules": [{"verbs": [text], "apiGroups": [text], "resources": [text], "resourceNames": [text]}],
@@ -33,7 +33,7 @@ _QUEUES = Permission("create", "clusterqueues", _KUEUE)
 def every_permission() -> list[Permission]:
     """Return all permissions to check, each once."""
     asked = [right for need in (*PERMISSIONS_BY_VERB, INSTALL_PERMISSIONS) for right in need.rights]
-    return list(dict.fromkeys([*asked, _PROXY]))
+    return list(dict.fromkeys([*asked, PROXY]))
 
 
 def read(cluster: Cluster) -> Permissions:
@@ -122,7 +122,6 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
             _MEMBERS,
         )
     yield from _cluster_wide(sight)
-    yield _ray_clusters(sight, mine)
     yield _install(mine)
     if asked:
         says = f"grants what is missing in the namespace {sight.namespace}; a platform engineer can apply and bind it."
@@ -154,20 +153,6 @@ def _cluster_wide(sight: ClusterInventory) -> Iterator[Finding]:
             f"explain cannot show who holds the quota and which nodes exist: you may not {_as_text(missing)}.",
             f"{_MEMBERS} Or a platform engineer can apply and bind this:\n{role(missing, '')}",
         )
-
-
-def _ray_clusters(sight: ClusterInventory, mine: Permissions) -> Finding:
-    subject = "dashboard"
-    if _PROXY in mine.all_of:
-        return Finding(RIGHTS, Level.OK, subject, f"you may reach every Service of the namespace {sight.namespace}.")
-    # RBAC uses the name from the URL, with scheme and port; one Service has several such names.
-    names = {name.removeprefix("http:").rpartition(":")[0] or name for name in mine.by_name.get(_PROXY, ())}
-    if names:
-        return Finding(RIGHTS, Level.OK, subject, f"you may reach {join_words(sorted(names))}.")
-    says = f"you may not reach any long-lived Ray cluster of the namespace {sight.namespace} (services/proxy)."
-    return Finding(
-        RIGHTS, Level.OK, subject, says, "If the namespace has one, set teams.NAME.clusters in charts/queues."
-    )
 
 
 def _install(mine: Permissions) -> Finding:

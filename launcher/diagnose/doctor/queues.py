@@ -21,25 +21,25 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
         return
     yield from _local_queues(sight)
     if sight.priorities.forbidden:
-        yield _finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
+        yield finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
     elif sight.priorities.seen is not None:
         ranked = sorted(sight.priorities.seen, key=lambda one: one.value)
         if ranked:
             words = join_words((f"{one.name} ({one.value})" for one in ranked), most=8)
-            yield _finding(Level.OK, "priorities", f"{words}.")
+            yield finding(Level.OK, "priorities", f"{words}.")
         else:
             says = "there is no WorkloadPriorityClass, so runs cannot set queue.priority."
-            yield _finding(Level.WARNING, "priorities", says, INSTALL)
+            yield finding(Level.WARNING, "priorities", says, INSTALL)
 
 
 def _local_queues(sight: ClusterInventory) -> Iterator[Finding]:
     if sight.local_queues.forbidden:
-        yield _finding(Level.UNKNOWN, "LocalQueues", f"{sight.local_queues.says}.")
+        yield finding(Level.UNKNOWN, "LocalQueues", f"{sight.local_queues.says}.")
         return
     if sight.local_queues.seen is None:
         return
     if not sight.local_queues.seen:
-        yield _finding(
+        yield finding(
             Level.WARNING,
             "LocalQueues",
             f"the namespace {sight.namespace} has none, so runs here have no queue to wait in.",
@@ -54,23 +54,23 @@ def _local_queue(sight: ClusterInventory, local: LocalQueue, queues: Mapping[str
     subject, called = f"LocalQueue {local.name}", local.cluster_queue
     target, active = queues.get(called), local.condition("Active")
     if sight.cluster_queues.seen is not None and target is None:
-        return _finding(
+        return finding(
             Level.PROBLEM,
             subject,
             f"its ClusterQueue {called} does not exist, so its runs wait indefinitely.",
             INSTALL,
         )
     if target and (refused := _not_for_us(sight, target)):
-        return _finding(
+        return finding(
             Level.PROBLEM, subject, f"its ClusterQueue {called} accepts no runs of this namespace: {refused}"
         )
     if active.is_false:
         says = (active.message or active.reason).rstrip(".")
         stopped = local.stopped or (target is not None and target.stopped)
         level = Level.WARNING if stopped else Level.PROBLEM
-        return _finding(level, subject, f"its ClusterQueue is {called}; it admits no runs: {says}.")
+        return finding(level, subject, f"its ClusterQueue is {called}; it admits no runs: {says}.")
     among = f", in the cohort {target.cohort}" if target and target.cohort else ""
-    return _finding(Level.OK, subject, f"its ClusterQueue is {called}{among}.")
+    return finding(Level.OK, subject, f"its ClusterQueue is {called}{among}.")
 
 
 def _not_for_us(sight: ClusterInventory, queue: ClusterQueue) -> str:
@@ -87,5 +87,6 @@ def _not_for_us(sight: ClusterInventory, queue: ClusterQueue) -> str:
     return ""
 
 
-def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
+def finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
+    """Return a finding on queues."""
     return Finding(QUEUES, level, subject, says, hint)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from launcher.backends import sweeps
-from launcher.backends.base import Backend, RunStatus
+from launcher.backends.base import Backend, RunStatus, State
 from launcher.backends.lookup import IsSweep, NoSuchRun, find, resolve
+from launcher.backends.sweeps import Sweep
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.common.storage import is_path, is_url
@@ -30,7 +32,7 @@ def find_best(
     try:
         return find(name, target)
     except IsSweep as error:
-        sweep = sweeps.with_progress(error.sweep, error.backend)
+        sweep = with_progress(error.sweep, error.backend)
         if sweep.best is None:
             raise LauncherError(
                 f'No run of the sweep "{sweep.name}" has a loss, so none is the best.',
@@ -38,3 +40,14 @@ def find_best(
             ) from None
         say(f'The best run of the sweep "{sweep.name}" {"is" if sweep.ended else "so far is"} {sweep.best.name}.')
         return error.backend, sweep.best
+
+
+def with_progress(sweep: Sweep, backend: Backend) -> Sweep:
+    """Return the sweep with the steps and losses of the runs that have started, with one request for each run."""
+
+    def one(run: RunStatus) -> RunStatus:
+        begun = run.state not in (State.QUEUED, State.ADMITTED)
+        return (backend.status(run.name) or run) if begun and run.step is None else run
+
+    with ThreadPoolExecutor(backend.max_parallel) as pool:
+        return Sweep(sweep.name, tuple(pool.map(one, sweep.runs)))

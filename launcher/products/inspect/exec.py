@@ -6,13 +6,13 @@ The first byte of each message is its channel (v4.channel.k8s.io). The end of th
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from launcher.json_object import json_object
-from launcher.k8s import transport
 from launcher.k8s.client import POD
 from launcher.k8s.errors import ClusterError, Unreachable, from_status
 from launcher.k8s.http import USER_AGENT
@@ -79,7 +79,7 @@ class Session:
 
     def _pending(self) -> bool:
         """Return whether TLS has decrypted more data, which `select` on the descriptor does not report."""
-        return transport.has_pending(self._socket.sock)
+        return _has_pending(self._socket.sock)
 
     def _send(self, channel: int, data: bytes) -> None:
         try:
@@ -141,3 +141,11 @@ def _exit_code(status: bytes) -> int:
     raise ClusterError(
         f"The command cannot be run in the pod: {found.get('message') or 'the API server gives no cause'}."
     )
+
+
+def _has_pending(found: Any) -> bool:
+    """Return whether TLS has read more data from the connection, which `select` on its descriptor does not report."""
+    if isinstance(found, ssl.SSLSocket):
+        return found.pending() > 0
+    inner = getattr(found, "sslobj", None)  # TLS in a TLS connection to a proxy
+    return inner is not None and (inner.pending() > 0 or found.incoming.pending > 0)

@@ -13,8 +13,6 @@ import tty
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from launcher.cli import output
-
 if TYPE_CHECKING:
     from launcher.products.inspect.exec import Session
 
@@ -32,7 +30,7 @@ def run(session: Session, *, interactive: bool) -> int:
                 session.send(data or b"\x04")  # the end of input is Ctrl-D
             if session.fileno() in ready:
                 for channel, data in session.messages():
-                    output.emit_session(data, error=channel == 2)
+                    _emit(data, error=channel == 2)
     return session.exit_code
 
 
@@ -54,3 +52,10 @@ def _raw_terminal(session: Session) -> Iterator[None]:
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
         signal.signal(signal.SIGWINCH, previous)
+
+
+def _emit(data: bytes, *, error: bool) -> None:
+    """Print output of a command that the user runs in a pod, unchanged: it controls the terminal, as with ssh."""
+    stream = sys.stderr if error else sys.stdout
+    stream.buffer.write(data)
+    stream.buffer.flush()

@@ -13,9 +13,10 @@ from functools import partial
 
 from launcher.backends.base import RunStatus, State
 from launcher.backends.kubernetes.backend import KubernetesBackend, newest_first
-from launcher.backends.kubernetes.reader import Listing, all_seen, foreign_objects, run_parallel
-from launcher.backends.kubernetes.run_object import KINDS
+from launcher.backends.kubernetes.reader import Listing, all_seen, run_parallel
+from launcher.backends.kubernetes.run_object import KINDS, POD_SPECS
 from launcher.backends.kubernetes.states import eviction
+from launcher.config.kinds import RunKind
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
 from launcher.k8s.kueue import workloads as kueue
@@ -145,6 +146,13 @@ def _with_uncounted(status: RunStatus, use: Uncounted | None, now: datetime) -> 
     return replace(status, uncounted_chips=use.chips, uncounted_reason=f"{clause[:1].upper()}{clause[1:]}.")
 
 
+def _foreign_objects(cluster: Cluster, run_kind: RunKind, *, all_namespaces: bool = False) -> list[Manifest]:
+    """Return the objects of a kind without the label of runs, in the namespace or in all, without their pods' specs."""
+    return cluster.list(
+        KINDS[run_kind], labels=f"!{label_keys.RUN}", all_namespaces=all_namespaces, without=POD_SPECS[run_kind]
+    )
+
+
 def _foreign_services(cluster: Cluster, *, all_namespaces: bool) -> list[Manifest]:
     return cluster.list(RAY_SERVICE, labels=f"!{label_keys.MODEL}", all_namespaces=all_namespaces)
 
@@ -152,7 +160,7 @@ def _foreign_services(cluster: Cluster, *, all_namespaces: bool) -> list[Manifes
 # Returns the foreign objects of the kinds that Slipway creates. A Workload alone does not show who created its object:
 # a run may be newer than the list of runs, or was deleted and its Workload was not yet.
 _READERS: Mapping[str, Callable[..., list[Manifest]]] = {
-    **{kind.kind: partial(foreign_objects, run_kind=run_kind) for run_kind, kind in KINDS.items()},
+    **{kind.kind: partial(_foreign_objects, run_kind=run_kind) for run_kind, kind in KINDS.items()},
     RAY_SERVICE.kind: _foreign_services,
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -292,7 +293,7 @@ class RayClusterBackend:
         if reader is None and not whole:
             lines = list(_text_lines(found.jobs.log(found.job, lines=_TAIL_LINES)))
             known = progress.read(lines, steps=None, devices=devices)
-            return known if len(lines) < _TAIL_LINES else progress.without_beginning(known)
+            return known if len(lines) < _TAIL_LINES else without_beginning(known)
         if found.id not in self._read:
             lines_wanted = -1 if reader is None else _TAIL_LINES
             reader = reader or progress.Reader(steps=None, devices=devices)
@@ -310,3 +311,11 @@ def _text_lines(parts: Iterator[bytes]) -> Iterator[str]:
         yield from (line.decode("utf-8", "replace") for line in whole)
     if rest:
         yield rest.decode("utf-8", "replace")
+
+
+def without_beginning(progress: Progress) -> Progress:
+    """Return the progress read from the end of a long log, without the first losses and with at least one loop.
+
+    The first losses and the start of the loop come before the lines that were read.
+    """
+    return replace(progress, loops=max(1, progress.loops), loss_first=None, eval_loss_first=None)

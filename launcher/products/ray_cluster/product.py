@@ -20,6 +20,7 @@ PRODUCT = Product(
         "submitter ray-cluster": "launcher.products.ray_cluster.submitter:RayClusterSubmitter",
         "ray_clusters": "launcher.products.ray_cluster.api:table",
         "ray_cluster": "launcher.products.ray_cluster.api:details",
+        "doctor": "launcher.products.ray_cluster.rights:examine",
         "active_jobs": "launcher.products.ray_cluster.users:active_jobs",
         "not_ready RayCluster": "launcher.products.common.ray_hosts:not_ready",
     },

@@ -7,12 +7,15 @@ token is sent to no head, even if its RayCluster object requests one.
 from __future__ import annotations
 
 import base64
+import json
 import time
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import SECRET, SERVICE_ACCOUNT, Cluster, Forbidden
+from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
 from launcher.k8s.rbac import Permission, indented_role
 
@@ -92,7 +95,7 @@ def _service_account_token(cluster: Cluster, ray_cluster: Object, *, named: bool
         )
     begun = time.monotonic()
     try:
-        text = cluster.service_account_token(account_name, namespace, seconds=_LIFETIME)
+        text = _requested_token(cluster, account_name, namespace, seconds=_LIFETIME)
     except Forbidden as error:
         role = indented_role(Permission("create", "serviceaccounts/token", ""), namespace, account_name)
         raise Forbidden(
@@ -148,3 +151,15 @@ def _secret_name(name: str) -> str:
     """
     name = name[-_NAME_LIMIT:]
     return f"r{name[1:]}" if not name[0].isalpha() else name
+
+
+def _requested_token(cluster: Cluster, name: str, namespace: str, *, seconds: int) -> str:
+    """Request a token of a service account (TokenRequest) that is valid for `seconds`, at least 600."""
+    kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    body = json.dumps({**kind, "spec": {"expirationSeconds": seconds}}).encode()
+    path = f"{SERVICE_ACCOUNT.path(namespace)}/{quote(name, safe='')}/token"
+    answer = cluster.request("POST", path, body=body, headers={"Content-Type": "application/json"})
+    status = answer.json_object().get("status")
+    if not isinstance(status, dict) or not isinstance(status.get("token"), str):
+        raise ClusterError(f"The API server of {cluster.name} returned no token of the service account {name}.")
+    return str(status["token"])

@@ -16,6 +16,7 @@ from launcher.backends.lookup import resolve
 from launcher.config.kinds import RunKind
 from launcher.k8s.errors import Unreachable
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.named_runs import with_progress
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend, Preview
@@ -73,10 +74,9 @@ def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Swe
 
 def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """Return the current sweep: its runs with their steps and losses, and the best of them."""
-    from launcher.backends import sweeps
 
     backend, found = find_sweep(name, target)
-    return sweeps.with_progress(found, backend)
+    return with_progress(found, backend)
 
 
 def wait_sweep(
@@ -91,7 +91,6 @@ def wait_sweep(
     `progress` is called with the sweep each time that it is read, every few seconds: with `print(sweep.counts)`, a
     notebook shows how many runs have ended.
     """
-    from launcher.backends import sweeps
     from launcher.products.sweeps import watching
 
     backend, now = find_sweep(name, target)
@@ -103,7 +102,7 @@ def wait_sweep(
     if not now.ended:
         states = ", ".join(f"{count} {state}" for state, count in now.counts.items())
         raise WaitTimeout(f'Timed out after {timeout:g} s: the sweep "{name}" has {states}. Its runs continue.')
-    return sweeps.with_progress(now, backend)
+    return with_progress(now, backend)
 
 
 def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launcher import formatting
-from launcher.backends import sweeps
 from launcher.backends.base import RunStatus, State
 from launcher.backends.sweeps import Sweep
 from launcher.cli import output
@@ -15,6 +14,7 @@ from launcher.cli.follow import StuckTimer, run_argument, showing
 from launcher.errors import Detached, ExitCode
 from launcher.k8s.errors import Unreachable
 from launcher.k8s.target import DEFAULT_TARGET, Target
+from launcher.products.common.named_runs import with_progress
 from launcher.products.sweeps import watching
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def follow(backend: Backend, sweep: Sweep, target: Target = DEFAULT_TARGET, *, c
     Raises Detached on Ctrl-C: the runs continue, and the message lists the commands to follow them again.
     """
     if sweep.ended:
-        return sweeps.with_progress(sweep, backend)
+        return with_progress(sweep, backend)
     silent = False
     stuck = StuckTimer(backend)
     try:

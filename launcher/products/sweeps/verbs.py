@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from launcher import api, formatting
-from launcher.backends import sweeps
 from launcher.cli import colour, options, output
 from launcher.errors import Detached
+from launcher.products.common.named_runs import with_progress
 from launcher.products.sweeps import display, submission, watching
 
 if TYPE_CHECKING:
@@ -127,8 +127,6 @@ def delete(sweep: Sweep, backend: Backend, target: Target, *, confirm: bool, for
 
 def status(sweep: Sweep, backend: Backend, target: Target, *, watch: bool, form: str) -> int:
     """Print the status of the sweep; with `watch`, follow it first until it ends."""
-    sweep = (
-        display.follow(backend, sweep, target, cancel_stuck=False) if watch else sweeps.with_progress(sweep, backend)
-    )
+    sweep = display.follow(backend, sweep, target, cancel_stuck=False) if watch else with_progress(sweep, backend)
     output.emit(sweep.as_json(), form, display.overview(sweep), paint=colour.tables)
     return 0

@@ -15,8 +15,7 @@ from launcher.backends.base import Backend, RunStatus, State
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.products.models.weights import checkpoints
-from launcher.products.models.weights.checkpoints import Checkpoints
-from launcher.trainer_output import saved_in_log
+from launcher.products.models.weights.checkpoints import Checkpoints, saved_in_log
 from tests.bucket import bucket
 from tests.products.models.checkpoint_folders import RECORDED, write_run
 from trainer.config import RunConfig

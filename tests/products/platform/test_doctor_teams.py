@@ -12,8 +12,8 @@ from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, TeamOb
 from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.nodes import Node
-from launcher.k8s.objects import selects
 from launcher.products.platform.doctor import isolation
+from launcher.products.platform.doctor.isolation import selects
 from tests.cluster import doctor_objects as upstream
 from tests.unit.test_doctor import healthy, parsed, slice_nodes
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,6 +17,7 @@ from launcher.k8s import label_keys
 from launcher.k8s.client import SERVICE_ACCOUNT, Cluster, Forbidden
 from launcher.products.ray_cluster import attempts as standing_jobs
 from launcher.products.ray_cluster import fit
+from launcher.products.ray_cluster.backend import without_beginning
 from launcher.products.ray_cluster.logs import of_worker
 from launcher.products.ray_cluster.tokens import Token, TokenNotSent, token_of
 
@@ -43,9 +46,9 @@ class Secrets:
         data = self.secrets.get(name)
         return None if data is None else {"data": {"auth_token": base64.b64encode(data).decode()}}
 
-    def service_account_token(self, name: str, namespace: str, *, seconds: int) -> str:
-        self.requested.append(f"{namespace}/{name} {seconds}")
-        return SECRET
+    def request(self, method: str, path: str, *, body: bytes, **_: Any) -> Any:
+        self.requested.append(f"{method} {path} {json.loads(body)['spec']['expirationSeconds']}")
+        return SimpleNamespace(json_object=lambda: {"status": {"token": SECRET}})
 
 
 def ray_cluster(name: str = "c", options: dict[str, Any] | None = None, *groups: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +91,7 @@ def test_a_kubernetes_token_is_that_of_the_clients_service_account() -> None:
     assert found is not None and found.renew_at is not None
     assert (found.text, found.origin) == (SECRET, "a token of the service account c-ray-client")
     assert 400 < found.renew_at - time.monotonic() < 600
-    assert cluster.requested == ["ns/c-ray-client 600"]
+    assert cluster.requested == ["POST /api/v1/namespaces/ns/serviceaccounts/c-ray-client/token 600"]
     assert SECRET not in repr(found)
 
 
@@ -227,7 +230,7 @@ def test_progress_is_read_from_a_log_with_duplicate_lines() -> None:
     assert (found.loops, found.restarts, found.failing, found.reason) == (2, 1, False, "The disk is full.")
     # Three steps with 10, 20 and 20 tokens/s: their harmonic mean times 8 devices.
     assert found.tokens_per_second == pytest.approx(8 * 3 / (1 / 10 + 2 / 20))
-    end = progress.without_beginning(progress.read(LOG[12:13], steps=None, devices=2))
+    end = without_beginning(progress.read(LOG[12:13], steps=None, devices=2))
     assert (end.step, end.loops, end.loss, end.loss_first) == (2, 1, 8.5, None)
     failing = progress.read(LOG[:10], steps=None, devices=2)
     assert (failing.failing, failing.failure) == (True, "worker 1: Killed")

@@ -13,7 +13,7 @@ from launcher.cli import output
 from launcher.cli.options import WholeNumber
 from launcher.errors import UsageError
 from launcher.products.models.api import inference
-from launcher.products.models.cli.pieces import text_in_pieces
+from launcher.products.models.cli.pieces import narrate_piece, text_in_pieces
 
 if TYPE_CHECKING:
     from launcher.products.models.inference.chat import Chat
@@ -95,7 +95,7 @@ def _ask() -> str | None:
         if sys.stdout.isatty():
             return input(_PROMPT)
         # The answers go to a file or a pipe, where a prompt would be a part of them.
-        output.narrate_piece(_PROMPT)
+        narrate_piece(_PROMPT)
         line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
     except (EOFError, KeyboardInterrupt) as end:

@@ -7,12 +7,13 @@ import click
 
 from launcher import api, formatting
 from launcher.cli import output
-from launcher.cli.options import WholeNumber, format_option, run_target_options, step_option
+from launcher.cli.options import WholeNumber, format_option, run_target_options
 from launcher.cli.run_arguments import run_names_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.models import jobs
 from launcher.products.models.api import inference
+from launcher.products.models.cli.step_option import step_option
 
 if TYPE_CHECKING:
     from launcher.products.models.inference.evaluate import Results

@@ -34,3 +34,9 @@ def text_in_pieces() -> Iterator[Callable[[str], None]]:
             emit_piece("\n")
         raise
     emit_piece("\n")
+
+
+def narrate_piece(text: str) -> None:
+    """Print a part of a line for the user on stderr, such as a prompt."""
+    sys.stderr.write(neutral(text))
+    sys.stderr.flush()

@@ -8,13 +8,14 @@ import click
 from click.core import ParameterSource
 
 from launcher.cli import output, release_verbs
-from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options, step_option
+from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
 from launcher.cli.values_command import ValuesCommand
 from launcher.cli.values_options import cluster_values_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.models.api import inference, serving
+from launcher.products.models.cli.step_option import step_option
 
 if TYPE_CHECKING:
     from launcher.products.models.inference.serve import Served

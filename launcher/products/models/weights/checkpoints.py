@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from launcher.errors import LauncherError
 from launcher.json_object import json_object
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.common.storage import BUCKET_FOLDER, is_path, is_url, list_bucket, read_bucket, read_folder
-from launcher.trainer_output import METRICS_FILE, metrics_in_log, saved_in_log
+from launcher.trainer_output import METRICS_FILE, metrics_in_log
 
 FOLDER = "checkpoints"
 LAST, BEST = "last", "best"
@@ -344,3 +344,13 @@ def _ranked(found: list[Checkpoint]) -> list[Checkpoint]:
     best = min(measured, key=lambda one: (one.eval_loss or 0.0, one.step - (one.eval_step or 0)), default=None)
     last = whole[-1].step if whole else None
     return [replace(each, best=best is not None and each.step == best.step, last=each.step == last) for each in found]
+
+
+def saved_in_log(lines: Iterable[str]) -> Iterator[int]:
+    """Yield the steps, counted from 0, after which the trainer began to write a checkpoint (trainer/run_log.py)."""
+    for line in lines:
+        if found := _SAVED.search(line):
+            yield int(found[1]) - 1
+
+
+_SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config.accelerators import CHIPS
 from launcher.diagnose.doctor import components
-from launcher.diagnose.doctor.finding import QUEUES, Finding, Level, join_words
-from launcher.diagnose.doctor.queues import INSTALL
+from launcher.diagnose.doctor.finding import Finding, Level, join_words
+from launcher.diagnose.doctor.queues import INSTALL, finding
 from launcher.k8s.kueue.quota import Quotas
 from launcher.k8s.objects import quantity
 
@@ -22,25 +22,25 @@ def examine(sight: ClusterInventory, head: Mapping[str, Any]) -> Iterator[Findin
     if not sight.serves(components.KUEUE.group):
         return
     if sight.cluster_queues.forbidden:
-        yield _finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
+        yield finding(Level.UNKNOWN, "ClusterQueues", f"{sight.cluster_queues.says}.")
         return
     queues = sight.cluster_queues.seen
     if queues is None:
         return
     if not queues:
-        yield _finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", INSTALL)
+        yield finding(Level.PROBLEM, "ClusterQueues", "there is none, so no run is admitted.", INSTALL)
         return
     quotas = Quotas(queues, sight.cohorts.seen or [])
     fine, new = [], [queue.name for queue in queues if not queue.condition("Active")]
     if new:
         says = f"Kueue has not processed {join_words(new)}: its controller is not running, or they are new."
-        yield _finding(Level.WARNING, "ClusterQueues", says)
+        yield finding(Level.WARNING, "ClusterQueues", says)
     for queue in queues:
         bad = [*_active(queue), *_head(sight, queue, quotas, head)]
         fine += [] if bad or queue.name in new else [queue.name]
         yield from bad
     if fine:
-        yield _finding(Level.OK, "ClusterQueues", f"{join_words(fine)}: active.")
+        yield finding(Level.OK, "ClusterQueues", f"{join_words(fine)}: active.")
 
 
 def _active(queue: ClusterQueue) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def _active(queue: ClusterQueue) -> Iterator[Finding]:
     if active and not active.is_true:
         stopped = active.reason == "Stopped"
         says = (active.message or active.reason).rstrip(".")
-        yield _finding(
+        yield finding(
             Level.WARNING if stopped else Level.PROBLEM,
             subject,
             f"admits no runs: {says}.",
@@ -73,7 +73,7 @@ def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Ma
     }
     missing = [resource for resource in head if not flavors[resource]]
     if missing:
-        yield _finding(
+        yield finding(
             Level.PROBLEM,
             subject,
             f"has quota for chips but not for {join_words(missing)}: the head of a Ray run requests {_as_text(head)}, "
@@ -86,7 +86,7 @@ def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Ma
         if max(quotas.capacity(queue.name, (one, resource)) for one in flavors[resource]) < quantity(asked):
             short[resource] = asked
     if short:
-        yield _finding(
+        yield finding(
             Level.PROBLEM,
             subject,
             f"its quota, including what it may borrow, is less than the {_as_text(short)} that the head of a Ray run "
@@ -98,7 +98,3 @@ def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Ma
 def _as_text(amounts: Mapping[str, Any]) -> str:
     units = {"cpu": "{} cores", "memory": "{} of memory"}
     return join_words(units.get(resource, "{}").format(amount) for resource, amount in amounts.items())
-
-
-def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
-    return Finding(QUEUES, level, subject, says, hint)

@@ -14,7 +14,7 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.finding import TEAMS, Finding, Level, join_words, many
 from launcher.diagnose.doctor.inventory import hidden
 from launcher.k8s import label_keys
-from launcher.k8s.objects import Object, label, name, namespace, selects, status
+from launcher.k8s.objects import Object, label, name, namespace, status
 from launcher.products.platform.doctor import capacity, kueue_config
 
 if TYPE_CHECKING:
@@ -401,3 +401,21 @@ def _excess(rules: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:
     return Finding(TEAMS, level, subject, says, hint)
+
+
+def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector matches; one that is empty or missing matches everything."""
+    selector = selector or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for term in selector.get("matchExpressions") or []:
+        key, values = term["key"], term.get("values") or []
+        holds = {
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }
+        if not holds.get(term["operator"]):
+            return False
+    return True
