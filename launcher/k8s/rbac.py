@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_RAY, _JOB_SET, _KUEUE, _VISIBILITY = "ray.io", "jobset.x-k8s.io", "kueue.x-k8s.io", "visibility.kueue.x-k8s.io"
 _SEEING = ("get", "list")
 
 
@@ -35,54 +34,41 @@ class VerbPermissions:
     everyday: bool = True
 
 
-def _each(verbs: str, resources: str, group: str = "") -> tuple[Permission, ...]:
-    return tuple(Permission(verb, resource, group) for resource in resources.split() for verb in verbs.split())
+def _rights(*texts: str) -> tuple[Permission, ...]:
+    """Return the permissions of texts such as "get,list rayjobs.ray.io pods"."""
+    lists = [(verbs.split(","), resources) for verbs, *resources in map(str.split, texts)]
+    return tuple(
+        Permission(verb, resource.partition(".")[0], resource.partition(".")[2])
+        for verbs, resources in lists
+        for resource in resources
+        for verb in verbs
+    )
 
 
+_RUNS = "rayjobs.ray.io jobsets.jobset.x-k8s.io"
 PERMISSIONS_BY_VERB = (
-    VerbPermissions(
-        "submit",
-        (*_each("get list create patch", "rayjobs", _RAY), *_each("get list create patch", "jobsets", _JOB_SET)),
-        "runs cannot be created",
-    ),
+    VerbPermissions("submit", _rights(f"get,list,create,patch {_RUNS}"), "runs cannot be created"),
     VerbPermissions(
         "list, status, wait",
-        (
-            *_each("get list", "rayjobs", _RAY),
-            *_each("get list", "jobsets", _JOB_SET),
-            *_each("get list", "workloads", _KUEUE),
-            *_each("get list", "pods"),
-        ),
+        _rights(f"get,list {_RUNS} workloads.kueue.x-k8s.io pods"),
         "runs cannot be listed or followed",
     ),
-    VerbPermissions("logs", (*_each("list", "pods"), *_each("get", "pods/log")), "the output of runs cannot be read"),
+    VerbPermissions("logs", _rights("list pods", "get pods/log"), "the output of runs cannot be read"),
     VerbPermissions(
         "explain",
-        (
-            *_each("get list", "workloads localqueues", _KUEUE),
-            *_each("list", "events pods resourcequotas"),
-            *_each("get", "localqueues/pendingworkloads", _VISIBILITY),
+        _rights(
+            "get,list workloads.kueue.x-k8s.io localqueues.kueue.x-k8s.io",
+            "list events pods resourcequotas",
+            "get localqueues/pendingworkloads.visibility.kueue.x-k8s.io",
         ),
         "explain shows only part of why a run waits",
         everyday=False,
     ),
-    VerbPermissions(
-        "cancel",
-        (
-            *_each("patch", "rayjobs", _RAY),
-            *_each("patch", "jobsets", _JOB_SET),
-            *_each("patch", "workloads", _KUEUE),
-        ),
-        "runs cannot be cancelled",
-    ),
-    VerbPermissions(
-        "delete",
-        (*_each("delete", "rayjobs", _RAY), *_each("delete", "jobsets", _JOB_SET)),
-        "runs cannot be deleted",
-    ),
+    VerbPermissions("cancel", _rights(f"patch {_RUNS} workloads.kueue.x-k8s.io"), "runs cannot be cancelled"),
+    VerbPermissions("delete", _rights(f"delete {_RUNS}"), "runs cannot be deleted"),
     VerbPermissions(
         "served models",
-        _each("get list", "rayservices", _RAY),
+        _rights("get,list rayservices.ray.io"),
         "served models cannot be listed or followed",
         everyday=False,
     ),
@@ -90,10 +76,7 @@ PERMISSIONS_BY_VERB = (
 # Optional: a user without these permissions is not an error.
 INSTALL_PERMISSIONS = VerbPermissions(
     "install ray-cluster",
-    (
-        *_each("get list create update delete", "secrets"),
-        *_each("create patch delete", "rayclusters", _RAY),
-    ),
+    _rights("get,list,create,update,delete secrets", "create,patch,delete rayclusters.ray.io"),
     "long-lived Ray clusters cannot be installed",
     everyday=False,
 )
