@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
@@ -32,12 +33,12 @@ def table(runs: Sequence[RunStatus], starts: Sequence[str] = ()) -> str:
             ", ".join(f"{key} {formatting.swept(value)}" for key, value in run.sweep_values.items()) for run in runs
         ],
         "LOSS": ["" if run.loss is None else f"{run.loss:.3f}" for run in runs],
+        "REASON": [shorten(run.reason, 60, placeholder=" …") if run.state.value == "failed" else "" for run in runs],
     }
     columns = {title: column for title, column in cells.items() if any(column)}
     return formatting.table([tuple(columns), *zip(*columns.values(), strict=True)])
 
 
 def _step(run: RunStatus) -> str:
-    if run.step is None:
-        return ""
-    return f"{run.step}/{run.steps}" if run.steps else str(run.step)
+    done = "" if run.step is None else str(run.step)
+    return f"{done}/{run.steps}" if done and run.steps else done

@@ -191,6 +191,13 @@ def test_wait_with_an_invalid_duration(launcher: Launcher, text: str) -> None:
     )
 
 
+def test_list_shows_why_a_run_failed(launcher: Launcher) -> None:
+    launcher("submit", "-f", launcher.write("run.yaml", SHORT.replace("echo hello", "exit 3")))
+    header, row = launcher("list").out.splitlines()
+    reason = launcher("status", "demo", "-o", "json").json["reason"]
+    assert header.endswith("REASON") and row[header.index("REASON") :] in reason
+
+
 def test_verbs_of_a_cluster_for_a_local_run(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", SHORT))
     shell = launcher("shell", "demo", "--", "true")
@@ -198,7 +205,7 @@ def test_verbs_of_a_cluster_for_a_local_run(launcher: Launcher) -> None:
     assert shell.err == (
         f'Error: The run "demo" is on this machine, so it has no pods. Its folder is {launcher.home}/runs/demo.\n'
     )
-    assert launcher("shell", "demo").code == 2  # no terminal
+    assert launcher("shell", "demo").err == shell.err  # although there is no terminal
     profile = launcher("profile", "demo")
     assert (profile.code, profile.out) == (1, "")
 
