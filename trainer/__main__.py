@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 from trainer import distributed, driver_supervisor, loop, ray_driver, resume, stop_signal, storage_errors, user_command
-from trainer.config import RunConfig, check, keep, read, read_from_job, replace_file
+from trainer.config import RunConfig, check, keep, keep_base, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
@@ -97,6 +97,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         resume.check(config)
         completed = loop.completed(config)
         keep(config)
+        keep_base(config)
         _same_data(config, summary)
         if completed:
             print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201

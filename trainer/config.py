@@ -26,12 +26,15 @@ from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 from trainer.metrics import now
 from trainer.metrics import read as read_metrics
-from trainer.tuning import pipeline
+from trainer.tuning import pipeline, preferences
 from trainer.tuning.settings import Tuning
 from trainer.tuning.template import ChatTemplate
 
 EARLIER_FILE = "earlier-configs.jsonl"
 """The configs that the run had before, one per line, each with the time until which it applied."""
+
+BASE_FILE = "base.json"
+"""The weights that a run reads at each start (Tuning.keeps_base): their path, and a digest of them."""
 
 _WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
 """MaxText's keys for the checkpoint of another run to start from."""
@@ -287,6 +290,13 @@ def check(config: RunConfig) -> dict[str, Any]:
             f"tuning.method: {config.tuning.method} changes a model that exists; set from to a run or to imported "
             "weights."
         )
+    if config.tuning.reads_pairs:
+        preferences.require_simple_loss(derived)
+    if config.tuning.keeps_base and not derived.get("load_parameters_path"):
+        raise ConfigError(
+            f"tuning.method: {config.tuning.method} compares with the weights that it starts from; set from, or "
+            "train.load_parameters_path."
+        )
     check_corpus(config.corpus, pipeline.checker(_template(config), config.tuning) if config.tuning.applies else None)
     return config.corpus.summary()
 
@@ -328,11 +338,14 @@ def saved_steps(config: RunConfig) -> int:
 
 
 def _check_weights(config: RunConfig) -> None:
-    """Raise ConfigError if the weights to start from are missing. A run with a checkpoint no longer reads them."""
-    if saved_steps(config):
+    """Raise ConfigError if the weights to start from are missing. Most runs with a checkpoint no longer read them."""
+    frozen = config.tuning.keeps_base
+    if saved_steps(config) and not frozen:
         return
     for key in _WEIGHT_PATHS:
         path = config.train.get(key)
+        if frozen and path and key == "load_parameters_path":
+            path = _weights(config, str(path))
         if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
             if config.tree.get("from"):
                 if Path(path).parent.name in (_LAST, _BEST):  # _weights has found the step
@@ -354,17 +367,19 @@ def _weights(config: RunConfig, path: str) -> str:
 
     All hosts must read the same step, so the run must have reached its last step. Raises ConfigError.
     """
-    items = Path(path)
-    if items.parent.name not in (_LAST, _BEST) or saved_steps(config):  # a run with a checkpoint no longer reads them
+    items, frozen = Path(path), config.tuning.keeps_base
+    if frozen and (kept := _base(config, config.folder)):
+        return str(kept["weights"])
+    if items.parent.name not in (_LAST, _BEST) or (saved_steps(config) and not frozen):  # a checkpoint has all weights
         return path
     folder, source = items.parents[1], config.tree["from"]
     steps = _steps(folder)
     if not steps:
         raise ConfigError(f"from: the run {source} has no checkpoint in {folder}.")
-    kept: Any = {}
+    own: Any = {}
     with contextlib.suppress(OSError, ValueError):
-        kept = json.loads((folder.parent / "run.json").read_text(encoding="utf-8"))
-    train = kept.get("train") if isinstance(kept, dict) else None
+        own = json.loads((folder.parent / "run.json").read_text(encoding="utf-8"))
+    train = own.get("train") if isinstance(own, dict) else None
     wanted = train.get("steps") if isinstance(train, dict) else None
     if not isinstance(wanted, int) or steps[-1] + 1 < wanted:
         known = f"{steps[-1] + 1} of its {wanted} steps" if isinstance(wanted, int) else "an unknown number of steps"
@@ -389,6 +404,40 @@ def _best(metrics: Path, steps: Sequence[int], source: str) -> int:
     if not measured:
         raise ConfigError(f"from: no checkpoint of {source} has a held-out loss; set from to a run and a step of it.")
     return min(measured)[2]
+
+
+def keep_base(config: RunConfig) -> None:
+    """Write BASE_FILE at the first start. Raises ConfigError if the weights are not those of the first start."""
+    if not config.tuning.keeps_base:
+        return
+    path = _weights(config, str(config.train.get("load_parameters_path") or ""))
+    files = [Path(path) / name for name in ("_METADATA", "manifest.ocdbt")]
+    digest = hashlib.sha256()
+    if "://" not in path:
+        for file in files:
+            digest.update(file.read_bytes() if file.is_file() else b"")
+    kept = _base(config, config.folder)
+    if kept and kept["digest"] != digest.hexdigest() and saved_steps(config):
+        raise ConfigError(
+            f"The weights in {path} have changed since {config.name} started from them, and each start reads them; "
+            "restore them, or submit under a new name."
+        )
+    record = {"given": _given(config), "weights": path, "digest": digest.hexdigest()}
+    if kept != record:
+        replace_file(config.folder / BASE_FILE, record)
+
+
+def _base(config: RunConfig, run: Path) -> dict[str, Any]:
+    """Return the content of BASE_FILE; {} if there is none, or for other weights."""
+    try:
+        kept = json.loads((run / BASE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) and kept.get("given") == _given(config) else {}
+
+
+def _given(config: RunConfig) -> list[str]:
+    return [str(config.tree.get("from") or ""), str(config.train.get("load_parameters_path") or "")]
 
 
 def _steps(folder: Path) -> list[int]:
@@ -425,6 +474,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "num_slices": -1,
         # trainer/tuning makes the masks.
         "use_sft": False,
+        "use_dpo": False,
         "sft_train_on_completion_only": True,
         # trainer/metrics.py writes it instead: evaluations truncate MaxText's file, and restarts duplicate its lines.
         "metrics_file": "",

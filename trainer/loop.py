@@ -30,7 +30,8 @@ from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
-from trainer.tuning import pipeline
+from trainer.tuning import pipeline, preferences
+from trainer.tuning.settings import DPO
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,8 @@ class _Hooks:
         self._logger: Any = None
         self._last_loss: Any = None
         self._reader: pipeline.Reader | None = None
+        self._reference: preferences.Reference | None = None
+        self._evaluation = preferences.Evaluation() if config.tuning.reads_pairs else None
         self._profiler: Profiler | None = None
         # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
@@ -272,8 +275,9 @@ class _Hooks:
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
         from maxtext.input_pipeline import grain_data_processing
-        from maxtext.utils import train_utils
+        from maxtext.utils import maxtext_utils, train_utils
 
+        tuning = self.config.tuning
         with contextlib.ExitStack() as stack:
             replace = _replacer(stack)
             replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
@@ -284,8 +288,12 @@ class _Hooks:
             self._set_up = replace(train_utils, "setup_train_loop", self._set_up_before_compiling)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
-            if self.config.tuning.applies:
+            if tuning.applies:
                 replace(grain_data_processing, "pretrain_preprocessing_pipeline", self._batches)
+            if tuning.reads_pairs:
+                replace(maxtext_train, "loss_fn", preferences.loss_function(tuning, maxtext_train.loss_fn))
+            if tuning.method == DPO:
+                replace(maxtext_utils, "get_shaped_batch", preferences.shaped(maxtext_utils.get_shaped_batch))
             if jax.process_count() == 1:
                 alone = LocalStopSignal()
                 self.stop = alone.give
@@ -325,7 +333,13 @@ class _Hooks:
         from maxtext.input_pipeline import data_processing_utils
 
         size = data_processing_utils.get_local_batch_size(config)
-        return pipeline.batches(dataset, length=config.max_target_length, batch_size=size, packing=config.packing)
+        return pipeline.batches(
+            dataset,
+            length=config.max_target_length,
+            batch_size=size,
+            packing=config.packing,
+            pairs=self.config.tuning.reads_pairs,
+        )
 
     def _set_up_before_compiling(self, *args: Any, **options: Any) -> Any:
         result = self._set_up(*args, **options)
@@ -336,7 +350,13 @@ class _Hooks:
         step, last = variables["step"], constants["steps"] - 1
         self._logger = variables["metric_logger_instance"]
         if step == constants["start_step"]:
+            if self.config.tuning.method == DPO:
+                self._reference = preferences.Reference(
+                    constants["config"], device_state["mesh"], device_state["model"]
+                )
             device_state["p_train_step"] = self._watched(device_state["p_train_step"])
+            if self._evaluation is not None and device_state["p_eval_step"] is not None:
+                device_state["p_eval_step"] = self._with_measures(device_state["p_eval_step"])
             self._logger.loop_starts()
             gc.freeze()  # what the start has created stays to the end: do not scan it again
             gc.enable()
@@ -363,13 +383,33 @@ class _Hooks:
     def _watched(self, train_step: Any) -> Any:
         """Return the compiled step, unchanged, with its last result recorded so that callers can wait for it."""
 
-        def step(*args: Any) -> Any:
+        pairs = self.config.tuning.reads_pairs
+
+        def step(state: Any, batch: Any, *args: Any) -> Any:
             # The step is compiled with donated arguments, so count before it.
-            counts = pipeline.counts(args[1]) if self._reader is not None else {}
-            state, metrics = train_step(*args)
+            counts = pipeline.counts(batch, pairs=pairs) if self._reader is not None else {}
+            state, metrics = train_step(state, self._with_reference(batch), *args)
             metrics["scalar"] |= counts
+            if pairs:
+                preferences.measures(metrics["scalar"])
             self._last_loss = metrics["scalar"]["learning/loss"]
             return state, metrics
+
+        return step
+
+    def _with_reference(self, batch: Any) -> Any:
+        if self._reference is None:
+            return batch
+        return {**batch, preferences.REFERENCE: self._reference.of(batch)}
+
+    def _with_measures(self, eval_step: Any) -> Any:
+        """Return the compiled evaluation of a batch of pairs, with its measures recorded."""
+
+        def step(state: Any, batch: Any, *args: Any) -> Any:
+            metrics = eval_step(state, self._with_reference(batch), *args)
+            if self._evaluation is not None:
+                self._evaluation.add(metrics["scalar"])
+            return metrics
 
         return step
 
@@ -507,7 +547,8 @@ class _Hooks:
                     line = self._train_line(metrics["scalar"], step)
                 elif self._file is not None and metric_type == "eval":
                     loss = float(metrics["scalar"]["eval/avg_loss"])
-                    line = {"step": step + 1, "eval_loss": loss, "time": now()}
+                    measures = hooks._evaluation.take() if hooks._evaluation is not None else {}
+                    line = {"step": step + 1, "eval_loss": loss, **measures, "time": now()}
                 if self._file is not None and line is not None:
                     self._file.write(line)
                     hooks.telemetry.line(line)

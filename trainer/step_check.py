@@ -50,7 +50,7 @@ def _refusal(config: RunConfig) -> BaseException | None:
     try:
         maxtext_config, _ = train.initialize(maxtext_argv(config))
         if not maxtext_config.enable_diloco:  # its step has another signature
-            step, _ = traced(maxtext_config, maxtext_utils.get_mesh_from_config(maxtext_config))
+            step, _ = traced(maxtext_config, maxtext_utils.get_mesh_from_config(maxtext_config), config.tuning)
             if config.accelerator["kind"] == "cpu":  # kernels for GPUs cannot be lowered here
                 step.lower()
     except SystemExit as stop:  # MaxText exits if it rejects a config

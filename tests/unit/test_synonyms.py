@@ -107,7 +107,7 @@ def test_each_key_that_maxtext_no_longer_has_leads_on(key: str) -> None:
     assert key not in maxtext()["keys"]
     (message,) = (problem.message for problem in api.check(["quickstart"], [f"train.{key}=1"]))
     assert message.startswith(f"MaxText has no key {key}")
-    expected = SYNONYMS.get(bare(key)) or (CHANGED.get(bare(key)), f"train.{key}s", "does not do DPO")
+    expected = SYNONYMS.get(bare(key)) or (CHANGED.get(bare(key)), f"train.{key}s", "set tuning.method: dpo")
     assert any(words and words in message for words in expected), message
 
 

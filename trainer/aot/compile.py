@@ -27,6 +27,8 @@ from trainer.aot.topology import Topology, describe
 from trainer.config import RunConfig
 from trainer.data import Corpus, Unit, is_given
 from trainer.errors import ConfigError
+from trainer.tuning import preferences
+from trainer.tuning.settings import DPO, Tuning
 
 # The errors that MaxText, Flax, Pallas and JAX raise for an invalid config.
 _REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
@@ -153,7 +155,7 @@ def compile_step(
         with _compiler_errors(), _refusals(config):
             mesh = train_compile.get_topology_mesh(maxtext_config)
         with _refusals(config):
-            lowered, state = _lower(maxtext_config, mesh)
+            lowered, state = _lower(maxtext_config, mesh, config.tuning)
             options = max_utils.parse_libtpu_flags_to_dict(maxtext_config.compile_xla_flags)
         with _compiler_errors():
             capacity = _capacity(mesh, options)
@@ -206,14 +208,19 @@ def _announce(topology: Topology) -> None:
     )
 
 
-def traced(config: Any, mesh: Any) -> tuple[Any, Any]:
-    """Return the traced step and the shapes of the train state."""
+def traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
+    """Return the traced step and the shapes of the train state. Use the process for no other step.
+
+    The step of DPO includes its reference: the weights are an argument, and their forward pass is a part of the step.
+    """
     import jax
     from maxtext.trainers.pre_train import train, train_compile
     from maxtext.utils import maxtext_utils, sharding
 
     inputs, keywords, state_shardings, _, model = train_compile.get_shaped_inputs(mesh, config)
     parameters, state_shardings = sharding.maybe_update_params_sharding_with_opt(config, state_shardings)
+    if tuning.reads_pairs:
+        train.loss_fn = preferences.loss_function(tuning, train.loss_fn)
     step, in_shardings, out_shardings, static, donated = maxtext_utils.get_functional_train_with_signature(
         train.train_step,
         sharding.get_input_data_sharding(config, mesh),
@@ -222,6 +229,9 @@ def traced(config: Any, mesh: Any) -> tuple[Any, Any]:
         config,
         parameters,
     )
+    if tuning.method == DPO:
+        step = preferences.with_reference(step, model, config.gradient_accumulation_steps)
+        inputs, in_shardings = (*inputs, inputs[0]["model"]), (*in_shardings, in_shardings[0]["model"])
     with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):
         jitted = jax.jit(
             step,
@@ -233,14 +243,14 @@ def traced(config: Any, mesh: Any) -> tuple[Any, Any]:
         return jitted.trace(*inputs, **keywords), inputs[0]
 
 
-def _lower(config: Any, mesh: Any) -> tuple[Any, Any]:
+def _lower(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     """Return the lowered step and the shapes of the train state."""
     import jax
     from maxtext.trainers.pre_train import train_compile
 
     if config.enable_diloco:
         raise NotImplementedError("forecasts do not support the train step of enable_diloco; set it to false")
-    step, state = traced(config, mesh)
+    step, state = traced(config, mesh, tuning)
     with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):
         return step.lower(), state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from trainer.errors import ConfigError
@@ -14,17 +15,29 @@ Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"}
 """Roles of ShareGPT and of older data sets, and what they are called in chat templates."""
-_COLUMNS = ("messages", "prompt", "completion", "instruction", "input", "output", "tools")
+_COLUMNS = ("messages", "prompt", "completion", "chosen", "rejected", "instruction", "input", "output", "tools")
 _FORMS = (("messages",), ("prompt", "completion"), ("instruction", "output"))
 """The columns that a row needs: the first form whose columns it has applies."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation; `tools` are the definitions that the template passes to the model."""
+    """A conversation; `tools` are the definitions that the template passes to the model.
+
+    Answers before the message `first` do not count.
+    """
 
     messages: list[Message]
     tools: list[Any] | None = None
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two conversations that start with the same messages; people prefer the end of `chosen`."""
+
+    chosen: Example
+    rejected: Example
 
 
 class BadRowError(ConfigError):
@@ -36,8 +49,7 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
 
     Raises BadRowError for a row without the columns of a form, an unknown role, or an empty answer.
     """
-    names = {name: columns.get(name, name) for name in _COLUMNS}
-    values = {name: row[key] for name, key in names.items() if row.get(key) is not None}
+    names, values = _named(row, columns)
     form = next((form for form in _FORMS if all(name in values for name in form)), None)
     if form is None:
         raise BadRowError(
@@ -57,8 +69,53 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
         messages += _turn(values["output"], "assistant", names["output"])
     if not any(message["role"] == "assistant" for message in messages):
         raise BadRowError("has no message of the assistant, so no token counts; remove the row")
-    tools = values.get("tools")
-    return Example(messages, _json(tools, names["tools"]) if isinstance(tools, str) else tools)
+    return Example(messages, _tools(values, names))
+
+
+def pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
+    """Return the pair of a row with a better and a worse answer. `columns` is as for `example`.
+
+    Each is a text or a list of messages. What both have in common does not count. The prompt is a column of its own, or
+    the first messages of both lists. Raises BadRowError for a row without these columns, a pair of the same answers,
+    and as `example` does.
+    """
+    names, values = _named(row, columns)
+    if missing := [names[name] for name in ("chosen", "rejected") if name not in values]:
+        raise BadRowError(
+            f"has no column {' and '.join(missing)} (it has {', '.join(list(map(str, row))[:20]) or 'none'}); "
+            "set tuning.columns"
+        )
+    prompt = _turn(values["prompt"], "user", names["prompt"]) if "prompt" in values else []
+    chosen, rejected = (_after(prompt, values[name], names[name], names) for name in ("chosen", "rejected"))
+    if chosen == rejected:
+        raise BadRowError(f"has the same {names['chosen']} and {names['rejected']}; remove the row")
+    shared = next(at for at, (one, other) in enumerate(zip_longest(chosen, rejected)) if one != other)
+    for name, messages in (("chosen", chosen), ("rejected", rejected)):
+        if not any(message["role"] == "assistant" for message in messages[shared:]):
+            raise BadRowError(f"has no answer in {names[name]} after the messages that both share; remove the row")
+    tools = _tools(values, names)
+    return Pair(Example(chosen, tools, shared), Example(rejected, tools, shared))
+
+
+def _after(prompt: list[Message], value: Any, column: str, names: Mapping[str, str]) -> list[Message]:
+    """Return the messages of a prompt and an answer. A list that starts with its own prompt is returned as it is."""
+    if isinstance(value, str) and (prompt or not value.lstrip().startswith("[")):  # else a list as JSON
+        if not prompt:
+            raise BadRowError(f"has a column {column} that is text, and no column {names['prompt']} with the question")
+        return [*prompt, _message({"role": "assistant", "content": value}, column)]
+    messages = _messages(value, column)
+    return [*prompt, *messages] if messages[0]["role"] in ("assistant", "tool") else messages
+
+
+def _named(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the names of the columns in the file by ours, and the values of those that the row has."""
+    names = {name: columns.get(name, name) for name in _COLUMNS}
+    return names, {name: row[key] for name, key in names.items() if row.get(key) is not None}
+
+
+def _tools(values: Mapping[str, Any], names: Mapping[str, str]) -> list[Any] | None:
+    tools: list[Any] | str | None = values.get("tools")
+    return _json(tools, names["tools"]) if isinstance(tools, str) else tools
 
 
 def _turn(value: Any, role: str, column: str) -> list[Message]:

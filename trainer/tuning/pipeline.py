@@ -10,14 +10,15 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from trainer import data
 from trainer.errors import ConfigError
-from trainer.tuning.examples import BadRowError, example
+from trainer.tuning.examples import BadRowError, Example, example, pair
+from trainer.tuning.preferences import MEASURES
 from trainer.tuning.settings import DROP, REFUSE, Tuning
 from trainer.tuning.template import ChatTemplate, Tokens
 from trainer.weights import tokenizer
@@ -56,48 +57,44 @@ class Reader:
         return Reader(self._template, self._tuning, self._length)
 
     def read(self, unit: data.Unit, epoch: float) -> list[dict[str, Any]]:
-        """Return the examples of a unit as arrays of ids, and of 1 for each token that counts.
+        """Return the examples of a unit: arrays of ids, of 1 for each token that counts, and of their positions.
 
+        A pair is one element: the tokens of its better answer, and then those of its worse answer, with 1 in `worse`.
         Raises ConfigError with the place of a row that is not an example.
         """
-        import numpy as np
-
         self.epoch = epoch
-        tokens = (self.fitted(self.whole(row, place), place) for row, place in data.rows(unit))
-        return [
-            {
-                "inputs": np.asarray(kept.ids, np.int32),
-                "targets": np.asarray(kept.ids, np.int32),
-                "counted": np.asarray(kept.counted, np.int32),
-            }
-            for kept in tokens
-            if kept is not None
-        ]
+        elements = (self.fitted(self.whole(row, place), place) for row, place in data.rows(unit))
+        return [_arrays(kept) for kept in elements if kept is not None]
 
-    def whole(self, row: Mapping[str, Any], place: data.Place) -> Tokens:
-        """Return all tokens of a row. Raises ConfigError with the place if it is not an example."""
+    def whole(self, row: Mapping[str, Any], place: data.Place) -> list[Tokens]:
+        """Return all tokens of a row: one conversation, or the two of a pair. Raises ConfigError with the place if it
+        is not an example."""
         with placed(place):
-            tokens = self._template.tokens(example(row, self._tuning.columns))
+            tokens = [self._template.tokens(one) for one in conversations(row, self._tuning)]
         self.counts["examples"] += 1
         return tokens
 
-    def fitted(self, tokens: Tokens, place: data.Place) -> Tokens | None:
-        """Return at most as many tokens as a sequence has; None if the example is dropped.
+    def fitted(self, tokens: list[Tokens], place: data.Place) -> list[Tokens] | None:
+        """Return at most as many tokens as a sequence has, which both conversations of a pair share; None if the
+        example is dropped.
 
         The first token of a sequence is not a target, so it does not count.
         """
-        if len(tokens.ids) > self._length:
+        lengths = [len(each.ids) for each in tokens]
+        if sum(lengths) > self._length:
             if self._tuning.long == REFUSE:
                 raise ConfigError(
-                    f"{place} has {len(tokens.ids):,} tokens, and train.max_target_length is {self._length:,}; raise "
+                    f"{place} has {sum(lengths):,} tokens, and train.max_target_length is {self._length:,}; raise "
                     "it, or set tuning.tooLong to cut or drop."
                 )
-            tokens = Tokens(tokens.ids[: self._length], tokens.counted[: self._length])
-            if self._tuning.long == DROP or not any(tokens.counted[1:]):
+            # Of a pair, the longer conversation is cut first.
+            room = [max(self._length // len(tokens), self._length - (sum(lengths) - own)) for own in lengths]
+            tokens = [Tokens(each.ids[:most], each.counted[:most]) for each, most in zip(tokens, room, strict=True)]
+            if self._tuning.long == DROP or not all(any(each.counted[1:]) for each in tokens):
                 self.counts["dropped"] += 1
                 return None
             self.counts["cut"] += 1
-        elif not any(tokens.counted[1:]):
+        elif not all(any(each.counted[1:]) for each in tokens):
             raise ConfigError(f"{place} has no token that counts; remove the row.")
         return tokens
 
@@ -109,17 +106,39 @@ class Reader:
         return {
             "epoch": round(self.epoch, 4),
             **{name: int(scalars[f"tuning/{name}"]) for name in _COUNTS},
+            **{name: round(float(scalars[name]), 6) for name in MEASURES if name in scalars},
             **{f"examples_{name}": self.counts[name] for name in ("cut", "dropped") if self.counts[name]},
         }
 
 
 _COUNTS = ("examples", "counted_tokens")
+_FEATURES = ("inputs", "counted", "positions", "worse")
 
 
-def counts(batch: Mapping[str, Any]) -> dict[str, Any]:
+def conversations(row: Mapping[str, Any], tuning: Tuning) -> list[Example]:
+    """Return the conversation of a row, or the two of a pair. Raises BadRowError."""
+    if not tuning.reads_pairs:
+        return [example(row, tuning.columns)]
+    two = pair(row, tuning.columns)
+    return [two.chosen, two.rejected]
+
+
+def _arrays(tokens: Sequence[Tokens]) -> dict[str, Any]:
+    import numpy as np
+
+    joined: dict[str, list[Sequence[int]]] = {
+        "inputs": [each.ids for each in tokens],
+        "counted": [each.counted for each in tokens],
+        "positions": [range(len(each.ids)) for each in tokens],
+        "worse": [[number] * len(each.ids) for number, each in enumerate(tokens)],
+    }
+    return {name: np.concatenate([np.asarray(part, np.int32) for part in parts]) for name, parts in joined.items()}
+
+
+def counts(batch: Mapping[str, Any], *, pairs: bool = False) -> dict[str, Any]:
     """Return the examples of a batch, and the tokens that count, as scalars on the devices."""
-    examples, tokens = _counter()(batch["inputs_segmentation"], batch["targets_segmentation"])
-    return {"tuning/examples": examples, "tuning/counted_tokens": tokens}
+    segments, tokens = _counter()(batch["inputs_segmentation"], batch["targets_segmentation"])
+    return {"tuning/examples": segments // 2 if pairs else segments, "tuning/counted_tokens": tokens}
 
 
 @functools.cache
@@ -130,40 +149,45 @@ def _counter() -> Any:
     return jax.jit(lambda inputs, targets: (jnp.sum(jnp.max(inputs, axis=1)), jnp.sum(targets != 0)))
 
 
-def batches(dataset: Any, *, length: int, batch_size: int, packing: bool) -> Any:
+def batches(dataset: Any, *, length: int, batch_size: int, packing: bool, pairs: bool = False) -> Any:
     """Return MaxText's batches of int32 arrays [batch_size, length] of the elements of Reader.read."""
     import grain.python as grain
     from grain import experimental
 
     dataset = experimental.FirstFitPackIterDataset(
         dataset,
-        length_struct=dict.fromkeys(("inputs", "targets", "counted"), length),
+        length_struct=dict.fromkeys(_FEATURES, length),
         num_packing_bins=batch_size,
         max_sequences_per_bin=None if packing else 1,
     )
     dataset = dataset.batch(
         batch_size, batch_fn=functools.partial(experimental.batch_and_pad, batch_size=batch_size, pad_value=0)
     )
-    dataset = dataset.map(_shifted)
+    dataset = dataset.map(functools.partial(_shifted, pairs=pairs))
     # As in MaxText's pipelines: the iterator of the prefetch is what MaxText saves in its checkpoints.
     return dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=0))
 
 
-def _shifted(packed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return MaxText's arrays: the target of a position is the next token of the same example, if that counts."""
+def _shifted(packed: Mapping[str, Any], *, pairs: bool) -> dict[str, Any]:
+    """Return MaxText's arrays: the target of a position is the next token of the same segment, if that counts.
+
+    An example is a segment. Of a pair, the better answer has an odd segment, and the worse answer the next one.
+    """
     import numpy as np
 
     def following(array: Any) -> Any:
         return np.concatenate((array[:, 1:], np.zeros_like(array[:, :1])), axis=1)
 
     segments = packed["inputs_segment_ids"]
+    if pairs:
+        segments = np.where(segments > 0, 2 * segments - 1 + packed["worse"], 0)
     counts = (following(packed["counted"]) != 0) & (following(segments) == segments)
     return {
         "inputs": packed["inputs"],
-        "inputs_position": packed["inputs_positions"],
+        "inputs_position": packed["positions"],
         "inputs_segmentation": segments,
-        "targets": following(packed["targets"]),
-        "targets_position": packed["inputs_positions"],
+        "targets": following(packed["inputs"]),
+        "targets_position": packed["positions"],
         "targets_segmentation": np.where(counts, segments, 0),
     }
 
@@ -178,10 +202,11 @@ def checker(template: ChatTemplate, tuning: Tuning) -> Callable[[data.Unit], Ite
     def texts(unit: data.Unit) -> Iterator[str]:
         for row, place in data.rows(unit):
             with placed(place):
-                conversation = example(row, tuning.columns)
+                found = conversations(row, tuning)
                 if next(numbers) < _RENDERED:
-                    template.tokens(conversation)
-            yield conversation.messages[-1].get("content") or "-"
+                    for one in found:
+                        template.tokens(one)
+            yield found[0].messages[-1].get("content") or "-"
 
     return texts
 

@@ -38,7 +38,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
     """
     corpus = config.corpus
     if corpus is None or not config.tuning.applies:
-        raise ConfigError("tuning.method is pretrain; set it to sft, so that a row is an example.")
+        raise ConfigError("tuning.method is pretrain; set it to a method that reads examples, such as sft.")
     reader = run_config.reader(config)
     shown: list[Shown] = []
     lengths: list[int] = []
@@ -50,12 +50,14 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
             break
         tokens = reader.whole(row, place)
         kept = reader.fitted(tokens, place)
-        longest = max(longest, len(tokens.ids))
+        longest = max(longest, sum(len(each.ids) for each in tokens))
         if kept is not None:
-            lengths.append(len(kept.ids))
-            counted += sum(kept.counted[1:])
-        if len(shown) < count:
-            shown.append(_shown(reader.tokenizer, tokens, kept or Tokens([], []), place))
+            lengths.append(sum(len(each.ids) for each in kept))
+            counted += sum(sum(each.counted[1:]) for each in kept)
+        if reader.counts["examples"] <= count:
+            names = (" (chosen)", " (rejected)") if config.tuning.reads_pairs else ("",)
+            for name, whole, left in zip(names, tokens, kept or [Tokens([], [])] * len(tokens), strict=True):
+                shown.append(_shown(reader.tokenizer, whole, left, f"{place}{name}"))
     length = run_config.sequence_length(config)
     return {
         "examples": [asdict(example) for example in shown],
@@ -76,12 +78,16 @@ def _rows(corpus: data.Corpus) -> Iterator[tuple[dict[str, Any], data.Place]]:
         yield from data.rows(unit)
 
 
-def _shown(tokenizer: Any, whole: Tokens, kept: Tokens, place: data.Place) -> Shown:
-    parts = [
-        (str(tokenizer.decode([token for token, _ in group])), bool(counts))
-        for counts, group in groupby(zip(kept.ids, kept.counted, strict=True), key=lambda pair: pair[1])
-    ]
-    return Shown(str(place), parts, len(kept.ids), sum(kept.counted[1:]), len(whole.ids) - len(kept.ids))
+def _shown(tokenizer: Any, whole: Tokens, kept: Tokens, place: str) -> Shown:
+    parts: list[tuple[str, bool]] = []
+    ids: list[int] = []
+    text = ""
+    for counts, group in groupby(zip(kept.ids, kept.counted, strict=True), key=lambda pair: pair[1]):
+        # Decoded from the start, because a tokenizer drops the space before a text's first word.
+        ids += [token for token, _ in group]
+        before, text = text, str(tokenizer.decode(ids))
+        parts.append((text.removeprefix(before), bool(counts)))
+    return Shown(place, parts, len(kept.ids), sum(kept.counted[1:]), len(whole.ids) - len(kept.ids))
 
 
 def _sequences(lengths: Sequence[int], length: int) -> int:

@@ -64,7 +64,11 @@ class ChatTemplate:
     def _spans(self, example: Example, text: str) -> list[tuple[int, int]]:
         """Return the parts of the rendered text that count."""
         messages = example.messages
-        answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+        answers = [
+            number
+            for number, message in enumerate(messages)
+            if number >= example.first and message["role"] == "assistant"
+        ]
         spans = []
         for number in answers if self._turns == ALL else answers[-1:]:
             prompt = self._render(example, messages[:number], generation_prompt=True)

@@ -174,7 +174,7 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = value_at(case.tree, path)
         near = closest(value, members) if isinstance(value, str) and suggest else []
-        says = says + (f' Did you mean "{near[0]}"?' if near else "")
+        says = says + (f' Did you mean "{near[0]}"?' if near else _other_methods(key, value))
     return case.problem(violation.rule, path, f"{key} {says}")
 
 
@@ -186,13 +186,26 @@ def _unseen(key: str) -> str:
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
 
-_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "dpo": "DPO", "grpo": "GRPO"}
+def _other_methods(key: str, value: Any) -> str:
+    """Return the end of the message about a method of fine-tuning that needs a sampler on the chips."""
+    online = ("grpo", "ppo", "rloo", "reinforce", "gspo", "dapo")
+    if key != "tuning.method" or str(value).lower() not in online:
+        return ""
+    return (
+        " The trainer generates no answers during a training; use maxtext.trainers.post_train.rl with run.command, or "
+        "dpo with pairs of answers."
+    )
+
+
+_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "grpo": "GRPO"}
 
 
 def _for_other_training(key: str) -> str:
     """Return the end of the message about a key of a kind of training that other programs have."""
     if re.search(r"(?<![a-z])sft(?![a-z])", key.lower()):
         return "; for fine-tuning on conversations, set tuning.method: sft."
+    if found := re.search(r"(?<![a-z])(dpo|orpo)(?![a-z])", key.lower()):
+        return f"; for training on pairs of answers, set tuning.method: {found[1]}."
     kind = re.search(rf"(?<![a-z])({'|'.join(_ABBREVIATIONS)})(?![a-z])", key.lower())
     return (
         f", and Slipway's trainer does not do {_ABBREVIATIONS[kind[1]]}: it trains all weights on text." if kind else ""
@@ -295,10 +308,9 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
         elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         elif kind := other_training(key, value):
-            message = (
-                f"{name} is for {kind}, which Slipway's trainer does not do: it trains all weights on text. Remove the "
-                "key."
-            )
+            message = f"{name} is for {kind} by another program of MaxText, so it has no effect here; remove the key."
+            if key == "dpo":
+                message += " Use tuning.method: dpo or orpo, and tuning.beta."
             yield case.problem("other-training", path, message)
         else:
             yield from _train_value(case, path, value)

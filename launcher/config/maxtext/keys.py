@@ -25,6 +25,7 @@ OWNED: dict[str, str] = {
     "wandb_run_name": "use run.name, which is also the name in W&B.",
     "num_slices": "use slice.count.",
     "use_sft": "use tuning.method: sft.",
+    "use_dpo": "use tuning.method: dpo.",
     "sft_train_on_completion_only": "use tuning.method: sft, whose loss counts the answers only.",
     "hf_access_token": "set HF_TOKEN in the environment, which is not stored in the run's record.",
 }
@@ -41,7 +42,7 @@ OWNED_WITH_DATA = (
 
 OTHER_TRAINING: dict[str, str] = {
     "reinforcement learning (GRPO)": r"use_grpo|rollout_\w+|(\w+_)?vllm(_\w+)?",
-    "preference optimization (DPO)": r"(use_)?dpo",
+    "preference optimization (DPO)": r"dpo",
     "LoRA": r"lora|lora_input_adapters_path|hf_lora_adapter_path",
     "distillation": r"(distill|student|teacher)_\w+",
 }

@@ -48,10 +48,13 @@ from bokeh.resources import Resources
 from launcher.formatting import duration
 from launcher.products.report.compare import swept_numbers
 from launcher.products.report.model import (
+    ACCURACY,
+    COUNTED,
     EVAL_LOSS,
     GRAD_NORM,
     LEARNING_RATE,
     LOSS,
+    MARGIN,
     MFU,
     STEP_SECONDS,
     TFLOPS,
@@ -132,6 +135,9 @@ class _Line:
 _LINES = (
     _Line(LOSS, "Loss", "", "0.0000", smooth=True, log=True),
     _Line(EVAL_LOSS, "Held-out loss", "", "0.0000", dots=True, log=True),
+    _Line(MARGIN, "Margin between the rewards of a pair", "", "0.0000", smooth=True),
+    _Line(ACCURACY, "Pairs with a higher reward for the better answer", "", "0.0%", smooth=True),
+    _Line(COUNTED, "Tokens of a step that count", "tokens", "0,0"),
     _Line(TOKENS, "Throughput: tokens/s/device", "tokens/s/device", "0,0.0"),
     _Line(TFLOPS, "Throughput: TFLOP/s/device", "TFLOP/s/device", "0,0.000"),
     _Line(MFU, "Model FLOP/s utilization (MFU)", "", "0.00%"),

@@ -12,10 +12,13 @@ import numpy as np
 
 from launcher.json_object import json_object, load_json
 from launcher.products.report.model import (
+    ACCURACY,
+    COUNTED,
     EVAL_LOSS,
     GRAD_NORM,
     LEARNING_RATE,
     LOSS,
+    MARGIN,
     MFU,
     STEP_SECONDS,
     TFLOPS,
@@ -25,7 +28,7 @@ from launcher.products.report.model import (
     Series,
 )
 
-_OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM)
+_OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM, COUNTED, MARGIN, ACCURACY)
 # Clock corrections are smaller than this (s).
 _JUMP = 1.0
 # The page's script cannot represent integers from here on exactly.

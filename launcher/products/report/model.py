@@ -88,6 +88,8 @@ class Series:
 LOSS, EVAL_LOSS, STEP_SECONDS = "loss", "eval_loss", "step_seconds"
 TOKENS, TFLOPS, MFU = "tokens_per_second_per_device", "tflops_per_second_per_device", "mfu"
 LEARNING_RATE, GRAD_NORM = "learning_rate", "grad_norm"
+COUNTED, MARGIN, ACCURACY = "counted_tokens", "reward_margin", "reward_accuracy"
+"""Of fine-tuning: the tokens that the loss counts, and of pairs the rewards of their answers."""
 
 
 @dataclass(frozen=True)

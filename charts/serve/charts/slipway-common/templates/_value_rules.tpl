@@ -417,16 +417,16 @@ the key a.b. Regular expressions must mean the same in Go and in Python; `^` and
 
     {{- /* Fine-tuning on conversations. */}}
     {"rule": "tuning", "keys": ["tuning.method"], "kinds": "runs",
-     "when": {"run.command": false, "tuning.method": "sft", "from": false, "train.load_parameters_path": false, "train.load_full_state_path": false},
-     "message": "tuning.method: sft changes a model that exists; set from to a run, or to imported weights."},
+     "when": {"run.command": false, "tuning.method": {"not": "pretrain"}, "from": false, "train.load_parameters_path": false, "train.load_full_state_path": false},
+     "message": "tuning.method: {tuning.method} changes a model that exists; set from to a run, or to imported weights."},
     {"rule": "tuning", "else": true, "keys": ["data.files"], "kinds": "runs",
-     "when": {"run.command": false, "tuning.method": "sft", "data.files": false},
-     "message": "data.files is empty; tuning.method: sft requires .jsonl or .parquet files with messages, or with a prompt and a completion."},
+     "when": {"run.command": false, "tuning.method": {"not": "pretrain"}, "data.files": false},
+     "message": "data.files is empty; tuning.method: {tuning.method} requires .jsonl or .parquet files with the columns of tuning.columns."},
     {"rule": "tuning", "keys": ["data.files.*", "data.heldOut.files.*"], "kinds": "runs",
-     "when": {"run.command": false, "tuning.method": "sft"}, "forbids": "\\.(txt|md|TXT|MD)$",
-     "message": "{key}: {value} is text without columns; tuning.method: sft requires .jsonl or .parquet files."},
+     "when": {"run.command": false, "tuning.method": {"not": "pretrain"}}, "forbids": "\\.(txt|md|TXT|MD)$",
+     "message": "{key}: {value} is text without columns; tuning.method: {tuning.method} requires .jsonl or .parquet files."},
     {"rule": "tuning", "keys": ["tuning.template"], "kinds": ["ray-cluster", "ray-job", "job-set"],
-     "when": {"run.command": false, "tuning.method": "sft"}, "optional": true, "matches": "^plain$|^/|[{]",
+     "when": {"run.command": false, "tuning.method": {"not": "pretrain"}}, "optional": true, "matches": "^plain$|^/|[{]",
      "message": "{key} is {value}, a relative path, and the pods do not have the files of this machine; write the text of the template, or its path in the pods."},
 
     {{- /* Metrics and Weights & Biases. The ports are those of the system, of Ray (workers use 10002 and up), of JAX and

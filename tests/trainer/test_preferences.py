@@ -1,0 +1,179 @@
+"""DPO and ORPO: the published formulas in numpy, answers that a model learns to prefer, and a kill.
+
+The log probabilities of the formulas are those of mlx-lm, from the exported weights.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model
+
+from tests.tiny_model import TINY_MODEL
+from tests.trainer.runs import Run, TrainingHarness, numbers
+from tests.trainer.test_tuning import WITH_GENERATION, exported
+from trainer.tuning.template import PLAIN
+
+STEPS = 60
+BETA = 0.3
+
+
+def pairs(count: int) -> list[dict[str, Any]]:
+    """Return rows in each form: of a number, the better answer is its parity, and the worse answer the other one."""
+    rows: list[dict[str, Any]] = []
+    for number in random.Random(1).sample(range(100, 1000), count):
+        question = {"role": "user", "content": f"Is it even or odd: {' '.join(str(number))}"}
+        better, worse = ("even", "odd")[number % 2], ("odd", "even")[number % 2]
+        lists = [[{"role": "assistant", "content": answer}] for answer in (better, worse)]
+        forms = (
+            {"prompt": question["content"], "chosen": better, "rejected": worse},
+            {"prompt": [question], "chosen": lists[0], "rejected": lists[1]},
+            {"chosen": [question, *lists[0]], "rejected": [question, *lists[1]]},
+        )
+        rows.append(forms[len(rows) % 3])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def base(lab: TrainingHarness) -> Run:
+    """A run of plain text to start from."""
+    run = lab.train(lab.config("base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    return run
+
+
+def config(
+    lab: TrainingHarness, name: str, base: Run, rows: list[dict[str, Any]], method: str, held_out: float, **train: Any
+) -> Path:
+    path = lab.root / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {
+        "files": [str(path)],
+        "heldOut": {"fraction": held_out},
+        "tokenizer": {"kind": "sentencepiece", "path": str(lab.tokenizer)},
+    }
+    keys = {
+        "steps": STEPS,
+        "learning_rate": 1e-3,
+        "per_device_batch_size": 4,
+        "checkpoint_period": 20,
+        "eval_interval": None,
+        "dtype": "float32",
+        "max_target_length": 128,
+        "load_parameters_path": str(base.folder / "checkpoints" / "3" / "items"),
+        **train,
+    }
+    written = lab.config(name, hosts=1, data=data, **keys)
+    tree = json.loads(written.read_text())
+    tree |= {"tuning": {"method": method, "template": PLAIN, "beta": BETA}, "from": "base@3"}
+    written.write_text(json.dumps(tree))
+    return written
+
+
+@pytest.fixture(scope="module")
+def preferred(lab: TrainingHarness, base: Run) -> Run:
+    run = lab.train(config(lab, "preferred", base, pairs(300), "dpo", 0.1), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    return run
+
+
+def test_a_model_learns_to_prefer(preferred: Run) -> None:
+    lines = [line for line in preferred.metrics() if "loss" in line]
+    assert lines[0]["loss"] == pytest.approx(np.log(2), abs=1e-5)  # the model is the reference
+    assert lines[0]["reward_chosen"] == lines[0]["reward_rejected"] == 0
+    assert lines[-1]["loss"] < 0.5
+    assert all(line["examples"] >= 4 and line["counted_tokens"] >= 4 * line["examples"] for line in lines)
+    first, *_, last = [line for line in preferred.metrics() if "eval_loss" in line]
+    assert first["eval_loss"] == pytest.approx(np.log(2), abs=1e-4)
+    assert last["eval_reward_chosen"] > last["eval_reward_rejected"]
+    assert last["eval_reward_accuracy"] > 0.5
+
+
+def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Run) -> None:
+    path = config(lab, "preferred-killed", base, pairs(300), "dpo", 0.1)
+    run = lab.start(path, "--no-ray")
+    run.until(lambda: run.step() >= 30)
+    run.process.kill()
+    run.wait()
+    run = lab.train(path, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    assert run.events()[-1]["step"] in (21, 41)  # a checkpoint is written in the background
+    assert numbers(run.metrics()) == numbers(preferred.metrics())
+
+
+@pytest.mark.parametrize("method", ["dpo", "orpo"])
+def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str) -> None:
+    """One step of SGD. Several pairs share a sequence."""
+    rows = pairs(6)
+    one = {"steps": 1, "per_device_batch_size": 2, "max_target_length": 512, "opt_type": "sgd"}
+    one |= {
+        "enable_data_shuffling": False,
+        "learning_rate": 0.5,
+        "warmup_steps_fraction": 0,
+        "gradient_clipping_threshold": 0,
+    }
+    run = lab.train(config(lab, f"{method}-step", base, rows, method, 0, **one, num_epoch=1), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    (line,) = [line for line in run.metrics() if "loss" in line]
+    assert line["examples"] == len(rows)
+
+    mx.set_default_device(mx.cpu)
+    folder = exported(lab, base)
+    model, _ = load_model(folder)
+    reference, _ = load_model(folder)
+    tokenizer = mlx_lm.load(str(folder))[1]._tokenizer
+
+    def conversations(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        prompt = row.get("prompt", [])
+        prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ends = [row["chosen"], row["rejected"]]
+        return [[*prompt, *([{"role": "assistant", "content": end}] if isinstance(end, str) else end)] for end in ends]
+
+    encoded = [
+        tokenizer.apply_chat_template(
+            each, chat_template=WITH_GENERATION, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        for row in rows
+        for each in conversations(row)
+    ]
+
+    def log_probabilities(network: Any) -> tuple[Any, Any]:
+        sums, lengths = [], []
+        for each in encoded:
+            ids, mask = mx.array([each["input_ids"]]), mx.array([each["assistant_masks"][1:]])
+            losses = nn.losses.cross_entropy(network(ids[:, :-1]).astype(mx.float32), ids[:, 1:])
+            sums.append(-(losses * mask).sum())
+            lengths.append(mask.sum())
+        return mx.stack(sums).reshape(-1, 2), mx.stack(lengths).reshape(-1, 2)
+
+    before, _ = log_probabilities(reference)
+
+    def loss(network: Any) -> Any:
+        sums, lengths = log_probabilities(network)
+        if method == "dpo":  # equation 7 of arXiv 2305.18290
+            rewards = BETA * (sums - before)
+            return -nn.log_sigmoid(rewards[:, 0] - rewards[:, 1]).mean()
+        means = sums / lengths  # equations 4 to 7 of arXiv 2403.07691
+        odds = means - mx.log(1 - mx.exp(means))
+        return (-means[:, 0] - BETA * nn.log_sigmoid(odds[:, 0] - odds[:, 1])).mean()
+
+    value, gradients = nn.value_and_grad(model, loss)(model)
+    assert line["loss"] == pytest.approx(float(value), abs=1e-5)
+    after, _ = load_model(exported(lab, run))
+    new = dict(tree_flatten(after.parameters()))
+    old, slopes = dict(tree_flatten(model.parameters())), dict(tree_flatten(gradients))
+    for name in new:
+        # MaxText's query weights are those of Hugging Face divided by the root of head_dim, so their step is larger.
+        scale = TINY_MODEL["head_dim"] if name.endswith("q_proj.weight") else 1
+        expected = np.array(old[name] - scale * line["learning_rate"] * slopes[name])
+        np.testing.assert_allclose(np.array(new[name]), expected, atol=1e-4, err_msg=name)
+    assert max(float(mx.abs(new[name] - old[name]).max()) for name in new) > 1e-3
