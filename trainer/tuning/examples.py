@@ -75,9 +75,9 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
 def pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
     """Return the pair of a row with a better and a worse answer. `columns` is as for `example`.
 
-    Each is a text or a list of messages. What both have in common does not count. The prompt is a column of its own, or
-    the first messages of both lists. Raises BadRowError for a row without these columns, a pair of the same answers,
-    and as `example` does.
+    Each is a text or a list of messages. The prompt is a column of its own, or the first messages of both lists. The
+    messages that both share do not count. Raises BadRowError for a row without these columns, for a pair of the same
+    answers, and as `example` does.
     """
     names, values = _named(row, columns)
     if missing := [names[name] for name in ("chosen", "rejected") if name not in values]:

@@ -87,7 +87,7 @@ class Reader:
                     f"{place} has {sum(lengths):,} tokens, and train.max_target_length is {self._length:,}; raise "
                     "it, or set tuning.tooLong to cut or drop."
                 )
-            # Of a pair, the longer conversation is cut first.
+            # The longer conversation of a pair is cut first.
             room = [max(self._length // len(tokens), self._length - (sum(lengths) - own)) for own in lengths]
             tokens = [Tokens(each.ids[:most], each.counted[:most]) for each, most in zip(tokens, room, strict=True)]
             if self._tuning.long == DROP or not all(any(each.counted[1:]) for each in tokens):
@@ -171,7 +171,7 @@ def batches(dataset: Any, *, length: int, batch_size: int, packing: bool, pairs:
 def _shifted(packed: Mapping[str, Any], *, pairs: bool) -> dict[str, Any]:
     """Return MaxText's arrays: the target of a position is the next token of the same segment, if that counts.
 
-    An example is a segment. Of a pair, the better answer has an odd segment, and the worse answer the next one.
+    An example is a segment. The better answer of a pair has an odd segment, and the worse answer has the next one.
     """
     import numpy as np
 

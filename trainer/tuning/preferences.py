@@ -47,7 +47,7 @@ def loss_function(tuning: Tuning, original: Callable[..., Any]) -> Callable[...,
         sums, pairs = _sums(tuning, captured[0], batch)  # MaxText has cut the arrays of the batch in place
         accumulated = config.gradient_accumulation_steps > 1 and not config.use_tunix_gradient_accumulation
         scale = 1 if accumulated else jnp.maximum(pairs, 1)
-        # What MaxText has added to the loss of tokens: the load balance of experts.
+        # MaxText adds the load balance of experts to the loss of tokens.
         rest = value - aux["xent_sum"] / (1 if accumulated else aux["total_weights"] + _EPS)
         aux |= {"xent_sum": sums[0], "total_weights": pairs, _SLOT: sums[1:]}
         return sums[0] / scale + rest, aux
