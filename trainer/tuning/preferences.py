@@ -103,6 +103,7 @@ def _sums(tuning: Tuning, negative: Any, batch: Mapping[str, Any]) -> tuple[Any,
         losses = -means[..., 0] - tuning.beta * jax.nn.log_sigmoid(odds[..., 0] - odds[..., 1])
         rewards = tuning.beta * means
     better, worse = rewards[..., 0], rewards[..., 1]
+    better, worse = rewards[..., 0], rewards[..., 1]
     parts = (losses, better, worse, better - worse, (better > worse).astype(jnp.float32))
     pairs = jnp.sum(exists)
     sums = [jnp.sum(jnp.where(exists, part, 0.0)) for part in parts]
@@ -120,7 +121,7 @@ def _means() -> Any:
     import jax
     import jax.numpy as jnp
 
-    return jax.jit(lambda sums: tuple(sums[number + 1] / jnp.maximum(sums[-1], 1) for number in range(len(MEASURES))))
+    return jax.jit(lambda sums: tuple(sums[number] / jnp.maximum(sums[-1], 1) for number in range(len(MEASURES))))
 
 
 class Evaluation:
@@ -211,12 +212,12 @@ def with_reference(step: Callable[..., Any], graph: Any, parts: int) -> Callable
     """
     from flax import nnx
 
-    @functools.wraps(step)
     def whole(state: Any, batch: Mapping[str, Any], reference: Any) -> Any:
         own, _ = nnx.split(nnx.merge(graph, state).model)
         values = log_probabilities(own, parts)(reference, batch)
         return step(state, {**batch, REFERENCE: values})
 
+    whole.__name__ = step.__name__  # the name of the program
     return whole
 
 

@@ -38,6 +38,10 @@ _NO_MATTER = re.compile(
 _OF_THE_ROW = ("name", "kind", "label", "hbmGiB", "topology", "machineType", "chipsPerHost", "chips", "hosts")
 
 
+_OF_EXAMPLES = ("columns", "template", "turns", "tooLong")
+"""The keys of `tuning` that change the examples, not the step."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A compile request. `config` is a run config for the trainer with only what determines the program. `key`
@@ -73,9 +77,18 @@ def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = No
         "worker": {"env": _environment(config)},
         "train": {**dict(sorted(train.items())), "dataset_type": "synthetic", "enable_checkpointing": False},
         "accelerator": {key: row[key] for key in _OF_THE_ROW if key in row},
+        **_tuning(config),
     }
     reported = json.dumps([reduced, dict(sorted(versions.items())), _source()], sort_keys=True)
     return Request(reduced, versions, hashlib.sha256(reported.encode()).hexdigest())
+
+
+def _tuning(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a fine-tuning whose step is another one than that of plain text."""
+    tuning = config.get("tuning") or {}
+    if tuning.get("method", "pretrain") in ("pretrain", "sft"):
+        return {}
+    return {"tuning": {key: value for key, value in tuning.items() if key not in _OF_EXAMPLES}}
 
 
 def _environment(config: Mapping[str, Any]) -> dict[str, str]:
