@@ -87,6 +87,12 @@ def _compile(folder: Path, tree: dict[str, Any], *options: str, **env: str) -> D
     return Done(done.returncode, lines, done.stderr, json.loads(out.read_text()) if out.exists() else None)
 
 
+def products(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the matrix multiplications of a program."""
+    for step in steps:
+        yield from products(step["steps"]) if step["do"] == "loop" else [step] if step.get("flops") else []
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """Compile two layers on v6e 2x2: fsdp 2 x tensor 2, the attention kernel, and flags of the run and of the shell."""
@@ -101,6 +107,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
 
 def test_stdout_has_a_line_for_each_phase_and_nothing_else(compiled: tuple[Done, Path]) -> None:
     assert compiled[0].lines == [{"phase": name} for name in ("importing", "shaping", "compiling", "reading")]
+
+
+def test_dpo_has_its_reference(compiled: tuple[Done, Path], tmp_path: Path) -> None:
+    """The weights of the reference are arguments, and their forward pass is a third of the work of the step."""
+    done = _compile(tmp_path, {**_tree(), "tuning": {"method": "dpo", "beta": 0.1}})
+    assert done.code == 0, done.stderr[-4000:]
+    plain, pairs = compiled[0].program, done.program
+    assert plain is not None and pairs is not None
+    more = pairs["memory"]["arguments"] - plain["memory"]["arguments"]
+    assert more == pytest.approx(4 * plain["model"]["parameters"] / 4, rel=0.2)  # float32, on 4 devices
+    work, plain_work = (sum(step["flops"] for step in products(each["work"])) for each in (pairs, plain))
+    assert 1.1 < work / plain_work < 1.5
 
 
 def test_only_the_program_remains(compiled: tuple[Done, Path]) -> None:
@@ -129,10 +147,6 @@ def test_a_finished_compile_gives_the_same_program_with_cycles(compiled: tuple[D
     assert {**finished["memory"], "code": None} == early["memory"]
     assert finished["memory"]["code"] > 0
     assert finished["buffers"] == early["buffers"]
-
-    def products(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for step in steps:
-            yield from products(step["steps"]) if step["do"] == "loop" else [step] if step.get("flops") else []
 
     without, with_cycles = list(products(early["work"])), list(products(finished["work"]))
     assert sum(step["flops"] for step in without) == sum(step["flops"] for step in with_cycles) > 0

@@ -28,11 +28,11 @@ BETA = 0.3
 
 
 def pairs(count: int) -> list[dict[str, Any]]:
-    """Return rows in each form: of a number, the better answer is its parity, and the worse answer the other one."""
+    """Return rows in each form: the better answer is polite, and the worse answer is not."""
     rows: list[dict[str, Any]] = []
     for number in random.Random(1).sample(range(100, 1000), count):
         question = {"role": "user", "content": f"Is it even or odd: {' '.join(str(number))}"}
-        better, worse = ("even", "odd")[number % 2], ("odd", "even")[number % 2]
+        better, worse = (f"Gladly: {number}.", f"No: {number}.")
         lists = [[{"role": "assistant", "content": answer}] for answer in (better, worse)]
         forms = (
             {"prompt": question["content"], "chosen": better, "rejected": worse},
@@ -89,17 +89,17 @@ def preferred(lab: TrainingHarness, base: Run) -> Run:
 def test_a_model_learns_to_prefer(preferred: Run) -> None:
     lines = [line for line in preferred.metrics() if "loss" in line]
     assert lines[0]["loss"] == pytest.approx(np.log(2), abs=1e-5)  # the model is the reference
-    assert lines[0]["reward_chosen"] == lines[0]["reward_rejected"] == 0
-    assert np.mean([line["loss"] for line in lines[-10:]]) < 0.66
-    assert all(line["examples"] >= 4 and line["counted_tokens"] >= 4 * line["examples"] for line in lines)
+    assert lines[0]["reward_chosen"] == pytest.approx(0, abs=1e-5)
+    assert np.mean([line["loss"] for line in lines[-10:]]) < 0.5
+    assert all(line["examples"] >= 4 and line["counted_tokens"] >= 8 * line["examples"] for line in lines)
     for line in lines:
         assert line["reward_margin"] == pytest.approx(line["reward_chosen"] - line["reward_rejected"], abs=1e-5)
         assert line["reward_accuracy"] in (0, 0.25, 0.5, 0.75, 1)
     first, *_, last = [line for line in preferred.metrics() if "eval_loss" in line]
     assert first["eval_loss"] == pytest.approx(np.log(2), abs=1e-4)
     assert last["eval_reward_chosen"] > last["eval_reward_rejected"]
-    assert last["eval_loss"] < 0.66
-    assert 0.5 < last["eval_reward_accuracy"] <= 1
+    assert last["eval_loss"] < 0.6
+    assert 0.8 < last["eval_reward_accuracy"] <= 1
 
 
 def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Run) -> None:

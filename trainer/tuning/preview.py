@@ -57,7 +57,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
         if reader.counts["examples"] <= count:
             names = (" (chosen)", " (rejected)") if config.tuning.reads_pairs else ("",)
             for name, whole, left in zip(names, tokens, kept or [Tokens([], [])] * len(tokens), strict=True):
-                shown.append(_shown(reader.tokenizer, whole, left, f"{place}{name}"))
+                shown.append(_shown(whole, left, f"{place}{name}"))
     length = run_config.sequence_length(config)
     return {
         "examples": [asdict(example) for example in shown],
@@ -78,15 +78,13 @@ def _rows(corpus: data.Corpus) -> Iterator[tuple[dict[str, Any], data.Place]]:
         yield from data.rows(unit)
 
 
-def _shown(tokenizer: Any, whole: Tokens, kept: Tokens, place: str) -> Shown:
-    parts: list[tuple[str, bool]] = []
-    ids: list[int] = []
-    text = ""
-    for counts, group in groupby(zip(kept.ids, kept.counted, strict=True), key=lambda pair: pair[1]):
-        # Decoded from the start, because a tokenizer drops the space before a text's first word.
-        ids += [token for token, _ in group]
-        before, text = text, str(tokenizer.decode(ids))
-        parts.append((text.removeprefix(before), bool(counts)))
+def _shown(whole: Tokens, kept: Tokens, place: str) -> Shown:
+    parts = []
+    for counts, group in groupby(range(len(kept.ids)), key=kept.counted.__getitem__):
+        first, *others = group
+        after = first + 1 + len(others)
+        stop = whole.starts[after] if after < len(whole.ids) else len(whole.text)
+        parts.append((whole.text[whole.starts[first] : stop], bool(counts)))
     return Shown(place, parts, len(kept.ids), sum(kept.counted[1:]), len(whole.ids) - len(kept.ids))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,15 @@ ALL, LAST = "all", "last"
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a conversation; `counted` has 1 for each token that the loss counts, otherwise 0."""
+    """The tokens of a conversation; `counted` has 1 for each token that the loss counts, otherwise 0.
+
+    `text` is the conversation, and `starts` is the position of each token in it.
+    """
 
     ids: list[int]
     counted: list[int]
+    text: str = ""
+    starts: list[int] = field(default_factory=list)
 
 
 class ChatTemplate:
@@ -59,7 +64,7 @@ class ChatTemplate:
             int(any(start <= first and last <= end for start, end in spans) and last > first)
             for first, last in encoded["offset_mapping"]
         ]
-        return Tokens(encoded["input_ids"], counted)
+        return Tokens(encoded["input_ids"], counted, text, [first for first, _ in encoded["offset_mapping"]])
 
     def _spans(self, example: Example, text: str) -> list[tuple[int, int]]:
         """Return the parts of the rendered text that count."""

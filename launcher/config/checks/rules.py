@@ -174,7 +174,7 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = value_at(case.tree, path)
         near = closest(value, members) if isinstance(value, str) and suggest else []
-        says = says + (f' Did you mean "{near[0]}"?' if near else _other_methods(key, value))
+        says = says + (_other_methods(key, value) or (f' Did you mean "{near[0]}"?' if near else ""))
     return case.problem(violation.rule, path, f"{key} {says}")
 
 

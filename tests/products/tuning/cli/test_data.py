@@ -46,18 +46,38 @@ def test_the_examples_as_the_trainer_reads_them(launcher: Launcher, values: str)
     assert result.out.splitlines() == [
         f"{path}: line 1: 18 tokens, 3 counted",
         "Question: What is 2 plus 2?",
-        "Answer:{+4</s>+}",
+        "Answer:{+ 4</s>+}",
         "",
         f"{path}: line 2: 34 tokens, 5 counted",
         "System: Be short.",
         "Question: Hello",
-        "Answer:{+Hi</s>+}",
+        "Answer:{+ Hi</s>+}",
         "Question: What is 1 plus 1?",
-        "Answer:{+2</s>+}",
+        "Answer:{+ 2</s>+}",
         "",
         "3 examples: 116 tokens, 64 counted (55%); the longest example has 111 tokens.",
         "They fill about 2 sequences of 64 tokens.",
         "Too long and cut: 1 (tuning.tooLong).",
+    ]
+
+
+def test_pairs(launcher: Launcher, values: str) -> None:
+    row = {"prompt": "Hello", "chosen": "Good morning", "rejected": "Hi"}
+    (launcher.folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    result = launcher("data", "preview", values, "--set", "tuning.method=dpo")
+    assert result.code == 0, result.err
+    path = launcher.folder / "rows.jsonl"
+    assert result.out.splitlines() == [
+        f"{path}: line 1 (chosen): 11 tokens, 3 counted",
+        "Question: Hello",
+        "Answer:{+ Good morning</s>+}",
+        "",
+        f"{path}: line 1 (rejected): 10 tokens, 2 counted",
+        "Question: Hello",
+        "Answer:{+ Hi</s>+}",
+        "",
+        "1 example: 21 tokens, 5 counted (24%); the longest example has 21 tokens.",
+        "They fill about 1 sequence of 64 tokens.",
     ]
 
 
@@ -87,7 +107,11 @@ def test_as_json(launcher: Launcher, values: str) -> None:
             ("tuning.tooLong=refuse",),
             "has 111 tokens, and train.max_target",
         ),
-        ('{"prompt": "a", "completion": "b"}', ("tuning.method=pretrain",), "tuning.method is pretrain; set it to sft"),
+        (
+            '{"prompt": "a", "completion": "b"}',
+            ("tuning.method=pretrain",),
+            "tuning.method is pretrain; set it to a method",
+        ),
     ],
 )
 def test_what_is_not_an_example_is_named(
