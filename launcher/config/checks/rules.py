@@ -174,7 +174,8 @@ def _explain(case: CheckContext, violation: Violation, *, suggest: bool) -> Prob
         members = [str(m) for m in _schema_at(path).get("enum", ())]
         value = value_at(case.tree, path)
         near = closest(value, members) if isinstance(value, str) and suggest else []
-        says = says + (_other_methods(key, value) or (f' Did you mean "{near[0]}"?' if near else ""))
+        advice = _schema_at(path).get("x-instead", {})
+        says += advice.get(str(value)) or (f' Did you mean "{near[0]}"?' if near else "")
     return case.problem(violation.rule, path, f"{key} {says}")
 
 
@@ -184,17 +185,6 @@ def _unseen(key: str) -> str:
         return "; there is a space before or after it; remove the space."
     strange = next((char for char in key if char != " " and unicodedata.category(char) in ("Zs", "Cf")), "")
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
-
-
-def _other_methods(key: str, value: Any) -> str:
-    """Return the end of the message about a method of fine-tuning that needs a sampler on the chips."""
-    online = ("grpo", "ppo", "rloo", "reinforce", "gspo", "dapo")
-    if key != "tuning.method" or str(value).lower() not in online:
-        return ""
-    return (
-        " The trainer generates no answers during a training; use maxtext.trainers.post_train.rl with run.command, or "
-        "dpo with pairs of answers."
-    )
 
 
 _ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "grpo": "GRPO"}

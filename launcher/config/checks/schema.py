@@ -15,9 +15,12 @@ from typing import Any
 KEYWORDS = {
     *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
     *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
-    "x-charts",
+    *("x-charts", "x-instead"),
 }
-"""The supported keywords. Any other keyword raises ValueError, so that no rule is silently ignored."""
+"""The supported keywords. Any other keyword raises ValueError, so that no rule is silently ignored.
+
+x-instead has the advice for values that people expect of an enum.
+"""
 
 _LARGEST = 2**31 - 1  # the largest 32-bit integer in Kubernetes; messages about -1 do not mention it
 
