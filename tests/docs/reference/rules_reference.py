@@ -59,7 +59,7 @@ _MORE = (
     "train: {per_device_batch_size: 0}",
     "run: {kind: rayjob}",
     "train: {model_name: llama3-8}",
-    "train: {use_dpo: true}",
+    "train: {use_grpo: true}",
     "train: {dataset_type: hf, hf_path: json}\ndata: {tokenizer: {kind: tiktoken}}",
     "data: {tokenizer: {kind: huggingface, path: org/name}}",
     "run: {kind: local}",
