@@ -290,8 +290,18 @@ class Submitter(Backend, Protocol):
 
     def has_room(self, plan: LaunchPlan) -> bool:
         """Return whether the queue has the free quota for the plan now; False for kinds without alternatives."""
-        return False
+        ...
 
     def switch(self, plan: LaunchPlan) -> RunStatus | None:
         """Replace the run by another alternative of it; None if nothing was done, as for kinds without alternatives."""
+        ...
+
+
+class WithoutAlternatives:
+    """The part of a Submitter whose runs have no alternatives."""
+
+    def has_room(self, _: LaunchPlan) -> bool:
+        return False
+
+    def switch(self, _: LaunchPlan) -> RunStatus | None:
         return None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import distribution, paths
 from launcher.backends import resubmit
-from launcher.backends.base import Preview, RunStatus, State, Submission, Submitter
+from launcher.backends.base import Preview, RunStatus, State, Submission, WithoutAlternatives
 from launcher.backends.local import folder, weights_and_biases
 from launcher.backends.local.backend import DELETED, LOCK_SECONDS, LocalBackend, sentences
 from launcher.backends.local.environment import own_environment, trainer_argv, trainer_env
@@ -74,7 +74,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _DRAFT = ".new-"
 
 
-class LocalSubmitter(LocalBackend, Submitter):
+class LocalSubmitter(LocalBackend, WithoutAlternatives):
     """Starts processes of this machine; see base.Submitter for the contract of each method."""
 
     def __init__(self, home: Path | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launcher.backends import resubmit
-from launcher.backends.base import Preview, Submission, Submitter
+from launcher.backends.base import Preview, Submission, WithoutAlternatives
 from launcher.config.checks.problems import ERROR, WARNING, Problem
 from launcher.errors import LauncherError
 from launcher.k8s.client import Unreachable
@@ -35,7 +35,7 @@ ENTRYPOINT = f"python -m trainer --job-config {RUN_CONFIG}"
 _METADATA_LIMIT = 120_000
 
 
-class RayClusterSubmitter(RayClusterBackend, Submitter):
+class RayClusterSubmitter(RayClusterBackend, WithoutAlternatives):
     """Starts jobs of long-lived Ray clusters; see base.Submitter for the contract of each method."""
 
     def prepare(self, plans: Sequence[LaunchPlan]) -> None:
