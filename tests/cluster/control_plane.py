@@ -61,17 +61,18 @@ class ControlPlane:
         self.api = Api(self.admin)
 
     @classmethod
-    def start(cls, *, with_crds: bool | dict[str, str] = False, attempts: int = 3) -> Self:
+    def start(cls, *, with_crds: bool | dict[str, str] = False, attempts: int = 3, emulates: str = "") -> Self:
         """Start a control plane and wait until it is ready. Raises RuntimeError with the ends of its logs.
 
         with_crds: install upstream's CRDs (of these versions, by default the newest) before the controller manager
         starts, so that ResourceQuotas count their objects at once; it notices later CRDs only from time to time.
-        Retries if another process took a free port first.
+        Retries if another process took a free port first. `emulates` is an older version of Kubernetes, whose APIs and
+        CEL the API server has then.
         """
         for attempt in range(attempts):
             plane = cls()
             try:
-                plane._start(with_crds=with_crds)
+                plane._start(with_crds=with_crds, emulates=emulates)
             except RuntimeError as error:
                 plane.stop()
                 if attempt + 1 == attempts or "address already in use" not in str(error):
@@ -287,12 +288,13 @@ class ControlPlane:
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
-    def _start(self, *, with_crds: bool | dict[str, str]) -> None:
+    def _start(self, *, with_crds: bool | dict[str, str], emulates: str) -> None:
         deadline = time.monotonic() + 180
         etcd, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
         self._run("etcd", flags.etcd(self.folder / "etcd", etcd, peer))
         account_keys = self.authority.key_pair("service-accounts")
         self._flags = flags.api_server(self.authority, account_keys, etcd, self.port)
+        self._flags += [f"--emulated-version={emulates}"] if emulates else []
         self._run(API_SERVER, self._flags)
         self._wait_ready(deadline)
         if with_crds:

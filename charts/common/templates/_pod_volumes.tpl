@@ -2,7 +2,7 @@
 
 {{- define "common.pod.mounts" -}}
 {{- $values := .values }}
-{{- $pods := include "common.pods" . | fromYaml }}
+{{- $pods := .pods }}
 {{- $config := hasKey .annotations "slipway.dev/run-config" }}
 - name: storage
   mountPath: {{ $values.storage.mountPath | quote }}
@@ -26,7 +26,7 @@
 
 {{- define "common.pod.volumes" -}}
 {{- $values := .values }}
-{{- $pods := include "common.pods" . | fromYaml }}
+{{- $pods := .pods }}
 {{- $config := hasKey .annotations "slipway.dev/run-config" }}
 {{- $host := and (not .head) $values.security.hostNetwork }}
 {{- $user := $values.security.runAsUser | int64 }}

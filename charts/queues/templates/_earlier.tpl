@@ -4,35 +4,45 @@ Argo CD keep nothing.
 */ -}}
 
 {{- /*
-queues.removedTeams: JSON of the teams that these values no longer have, by namespace. Only namespaces in which pods or
-admitted runs remain. All files of a chart have the same root context, which stores the result.
+queues.keepEarlier: set in the root context, which all files of a chart share, `removedTeams`, the teams that these values no
+longer have, by namespace, of those in which pods or admitted runs remain; `restrictedTeams`, the teams of the values and
+these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues of the cluster by name. Renders nothing.
 */ -}}
-{{- define "queues.removedTeams" -}}
-  {{- if not (hasKey . "queuesRemovedTeams") -}}
-    {{- $current := dict "default" true -}}
-    {{- range include "queues.teams" . | fromJson }}{{ $_ := set $current .namespace true }}{{ end -}}
-    {{- $found := dict -}}
-    {{- range (lookup "v1" "ResourceQuota" "" "").items -}}
-      {{- $team := include "queues.teamOf" (dict "release" $.Release "live" .) -}}
-      {{- if and $team (not (hasKey $current .metadata.namespace)) }}{{ $_ := set $found .metadata.namespace $team }}{{ end -}}
-    {{- end -}}
-    {{- range $namespace := keys $found -}}
-      {{- $used := false -}}
-      {{- range (lookup "v1" "Pod" $namespace "").items -}}
-        {{- if not (has (dig "status" "phase" "" .) (list "Succeeded" "Failed")) }}{{ $used = true }}{{ end -}}
-      {{- end -}}
-      {{- if and (not $used) ($.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/Workload") -}}
-        {{- range (lookup "kueue.x-k8s.io/v1beta2" "Workload" $namespace "").items -}}
-          {{- $ended := false -}}
-          {{- range dig "status" "conditions" list . }}{{ if and (eq .type "Finished") (eq .status "True") }}{{ $ended = true }}{{ end }}{{ end -}}
-          {{- if and (dig "status" "admission" dict .) (not $ended) }}{{ $used = true }}{{ end -}}
-        {{- end -}}
-      {{- end -}}
-      {{- if not $used }}{{ $_ := unset $found $namespace }}{{ end -}}
-    {{- end -}}
-    {{- $_ := set . "queuesRemovedTeams" $found -}}
+{{- define "queues.keepEarlier" -}}
+  {{- $current := dict "default" true -}}
+  {{- range .Values.teams }}{{ $_ := set $current .namespace true }}{{ end -}}
+  {{- $found := dict -}}
+  {{- range (lookup "v1" "ResourceQuota" "" "").items -}}
+    {{- $team := include "queues.teamOf" (dict "release" $.Release "live" .) -}}
+    {{- if and $team (not (hasKey $current .metadata.namespace)) }}{{ $_ := set $found .metadata.namespace $team }}{{ end -}}
   {{- end -}}
-  {{- .queuesRemovedTeams | toJson -}}
+  {{- range $namespace := keys $found -}}
+    {{- $used := false -}}
+    {{- range (lookup "v1" "Pod" $namespace "").items -}}
+      {{- if not (has (dig "status" "phase" "" .) (list "Succeeded" "Failed")) }}{{ $used = true }}{{ end -}}
+    {{- end -}}
+    {{- if and (not $used) ($.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/Workload") -}}
+      {{- range (lookup "kueue.x-k8s.io/v1beta2" "Workload" $namespace "").items -}}
+        {{- $ended := false -}}
+        {{- range dig "status" "conditions" list . }}{{ if and (eq .type "Finished") (eq .status "True") }}{{ $ended =
+            true }}{{ end }}{{ end -}}
+        {{- if and (dig "status" "admission" dict .) (not $ended) }}{{ $used = true }}{{ end -}}
+      {{- end -}}
+    {{- end -}}
+    {{- if not $used }}{{ $_ := unset $found $namespace }}{{ end -}}
+  {{- end -}}
+  {{- $_ := set . "removedTeams" $found -}}
+  {{- /* A removed team has the default keys; if its name is that of a team in another namespace, its key is its namespace. */ -}}
+  {{- $removed := dict -}}
+  {{- range $namespace, $team := $found -}}
+    {{- $_ := set $removed (ternary $namespace $team (hasKey $.Values.teams $team)) (dict "namespace" $namespace) -}}
+  {{- end -}}
+  {{- include "queues.resolveTeams" (dict "root" . "teams" $removed) -}}
+  {{- $_ := set . "restrictedTeams" (merge (dict) .Values.teams $removed) -}}
+  {{- $_ := set . "liveQueues" dict -}}
+  {{- if .Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ClusterQueue" -}}
+    {{- range (lookup "kueue.x-k8s.io/v1beta2" "ClusterQueue" "" "").items }}{{ $_ := set $.liveQueues .metadata.name . }}{{ end -}}
+  {{- end -}}
 {{- end -}}
 
 {{- /* queues.teamOf: the team of the object `live` of the cluster, if this `release` created it; else "". */ -}}
@@ -41,26 +51,13 @@ admitted runs remain. All files of a chart have the same root context, which sto
 {{- end -}}
 
 {{- /*
-queues.restrictedTeams: JSON of queues.teams and of the removed teams, whose runs get the same restrictions. A removed
-team has the default keys; if its name is that of a team in another namespace, its key is its namespace.
-*/ -}}
-{{- define "queues.restrictedTeams" -}}
-  {{- $teams := include "queues.teams" . | fromJson -}}
-  {{- $removed := dict -}}
-  {{- range $namespace, $team := include "queues.removedTeams" . | fromJson -}}
-    {{- $_ := set $removed (ternary $namespace $team (hasKey $teams $team)) (dict "namespace" $namespace) -}}
-  {{- end -}}
-  {{- mergeOverwrite $teams (include "queues.teamsOf" (dict "root" . "entries" $removed) | fromJson) | toJson -}}
-{{- end -}}
-
-{{- /*
-queues.withUsedFlavors: JSON of the resource groups `groups` of the ClusterQueue `name`, with the flavors that it no
+queues.addUsedFlavors: add to the resource groups of the ClusterQueue `name`, whose entry is `queue`, the flavors that it no
 longer has but whose quota its runs hold. Their quota is 0, so no run is admitted to them, and Kueue still counts those
-that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `root` and `cohort` (its name, or ""), too.
+that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `live`, the ClusterQueue of the cluster.
 */ -}}
-{{- define "queues.withUsedFlavors" -}}
-  {{- $groups := .groups -}}
-  {{- $live := include "queues.liveQueue" . | fromJson -}}
+{{- define "queues.addUsedFlavors" -}}
+  {{- $groups := .queue.groups -}}
+  {{- $live := .live -}}
   {{- $used := dict -}}
   {{- range dig "status" "flavorsReservation" list $live -}}
     {{- $flavor := .name -}}
@@ -85,7 +82,7 @@ that have them. A ClusterQueue counts only what a run holds of its own flavors. 
           {{- $resources := list -}}
           {{- range $into.coveredResources -}}
             {{- $quota := dict "name" . "nominalQuota" "0" -}}
-            {{- if $.cohort }}{{ $_ := set $quota "borrowingLimit" "0" }}{{ end -}}
+            {{- if $.queue.cohort }}{{ $_ := set $quota "borrowingLimit" "0" }}{{ end -}}
             {{- $resources = append $resources $quota -}}
           {{- end -}}
           {{- $_ := set $into "flavors" (append $into.flavors (dict "name" $flavor.name "resources" $resources)) -}}
@@ -93,50 +90,30 @@ that have them. A ClusterQueue counts only what a run holds of its own flavors. 
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $groups | toJson -}}
+  {{- $_ := set .queue "groups" $groups -}}
 {{- end -}}
 
 {{- /*
-queues.liveQueue: JSON of the ClusterQueue `name` of the cluster, {} if there is none. Takes `root`, the root context, too,
-which stores all of them after one request.
+queues.setGroups: set `groups` of each ClusterQueue and cohort, and in the root context `retiredFlavors`: the specs of the
+ResourceFlavors, by name, that this release created for earlier values and that its ClusterQueues keep. Renders nothing.
 */ -}}
-{{- define "queues.liveQueue" -}}
-  {{- if not (hasKey .root "queuesLiveQueues") -}}
-    {{- $found := dict -}}
-    {{- if .root.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ClusterQueue" -}}
-      {{- range (lookup "kueue.x-k8s.io/v1beta2" "ClusterQueue" "" "").items }}{{ $_ := set $found .metadata.name . }}{{ end -}}
-    {{- end -}}
-    {{- $_ := set .root "queuesLiveQueues" $found -}}
-  {{- end -}}
-  {{- get .root.queuesLiveQueues .name | default dict | toJson -}}
-{{- end -}}
-
-{{- /* queues.groupsOf: JSON of the resource groups of a ClusterQueue. Takes `root`, `name`, `queue` and `flavors`. */ -}}
-{{- define "queues.groupsOf" -}}
-  {{- $groups := include "queues.resourceGroups" (dict "quota" .queue.quota "flavors" .flavors) | fromJsonArray -}}
-  {{- include "queues.withUsedFlavors" (dict "root" .root "groups" $groups "name" .name "cohort" .queue.cohort) -}}
-{{- end -}}
-
-{{- /*
-queues.retiredFlavors: JSON of the specs of the ResourceFlavors, by name, that this release created for earlier values and
-that its ClusterQueues keep. Takes the root context.
-*/ -}}
-{{- define "queues.retiredFlavors" -}}
-  {{- $flavors := include "queues.flavors" . | fromJson -}}
+{{- define "queues.setGroups" -}}
+  {{- range .Values.cohorts }}{{ include "queues.resourceGroups" (dict "of" . "flavors" $.Values.flavors) }}{{ end -}}
   {{- $rendered := dict -}}
-  {{- range $flavors }}{{ $_ := set $rendered .object true }}{{ end -}}
+  {{- range .Values.flavors }}{{ $_ := set $rendered .object true }}{{ end -}}
   {{- $retired := dict -}}
-  {{- range $name, $queue := include "queues.clusterQueues" . | fromJson -}}
+  {{- range $name, $queue := .Values.clusterQueues -}}
     {{- if $queue.create -}}
-      {{- range include "queues.groupsOf" (dict "root" $ "name" $name "queue" $queue "flavors" $flavors) | fromJsonArray -}}
-        {{- range .flavors -}}
-          {{- if not (hasKey $rendered .name) -}}
-            {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ResourceFlavor" "" .name -}}
-            {{- if and $live (include "queues.ours" (dict "release" $.Release "live" $live)) }}{{ $_ := set $retired .name ($live.spec | default dict) }}{{ end -}}
-          {{- end -}}
+      {{- include "queues.resourceGroups" (dict "of" $queue "flavors" $.Values.flavors) -}}
+      {{- include "queues.addUsedFlavors" (dict "queue" $queue "live" (get $.liveQueues $name | default dict)) -}}
+      {{- range $queue.groups }}{{ range .flavors -}}
+        {{- if not (hasKey $rendered .name) -}}
+          {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ResourceFlavor" "" .name -}}
+          {{- if and $live (include "queues.ours" (dict "release" $.Release "live" $live)) }}{{ $_ := set $retired .name
+              ($live.spec | default dict) }}{{ end -}}
         {{- end -}}
-      {{- end -}}
+      {{- end }}{{ end -}}
     {{- end -}}
   {{- end -}}
-  {{- $retired | toJson -}}
+  {{- $_ := set . "retiredFlavors" $retired -}}
 {{- end -}}

@@ -1,5 +1,5 @@
 {{- /*
-queues.flavors: JSON of the flavors, each with all its keys and
+queues.resolveFlavors: add the defaults to the flavors of the values, and
   resolved  the result of common.slice; has `error` if the slice is not valid
   resource  google.com/tpu, nvidia.com/gpu, or "" for cpu
   spec      the spec of the ResourceFlavor
@@ -8,28 +8,32 @@ queues.flavors: JSON of the flavors, each with all its keys and
 Spot and flex-start nodes have a taint, and so do these flavors: Kueue places only runs on them that tolerate the taint.
 charts/run adds the toleration to a run that requests such machines. With anyRun, the flavor adds it to every run.
 */ -}}
-{{- define "queues.flavors" -}}
-  {{- $defaults := dict "create" true "accelerator" "" "topology" "" "machineType" "" "hosts" 0 "provisioning" "on-demand" "reservation" "" "nodeLabels" (dict) "taints" (dict) "tolerations" (dict) "topologyName" "" "hostCpu" "" "hostMemory" "" "anyRun" false "versioned" false -}}
-  {{- $flavors := include "queues.entries" (dict "entries" .Values.flavors "defaults" $defaults) | fromJson -}}
-  {{- range $name, $flavor := $flavors -}}
+{{- define "queues.resolveFlavors" -}}
+  {{- $defaults := dict "create" true "accelerator" "" "topology" "" "machineType" "" "hosts" 0 "provisioning" "on-demand"
+      "reservation" "" "nodeLabels" dict "taints" dict "tolerations" dict "topologyName" "" "hostCpu" "" "hostMemory" ""
+      "anyRun" false "versioned" false -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.flavors "defaults" $defaults) -}}
+  {{- range $name, $flavor := .Values.flavors -}}
     {{- /* A cpu flavor is not a slice: the rules reject its topology. */ -}}
     {{- $cpu := eq (dig $flavor.accelerator "kind" "" $.Values.common.accelerators) "cpu" -}}
     {{- $slice := ternary (pick $flavor "accelerator") $flavor $cpu -}}
-    {{- $resolved := include "common.slice" (dict "slice" $slice "accelerators" $.Values.common.accelerators "key" (printf "flavors.%s" $name)) | fromJson -}}
-    {{- $_ := set $flavor "resolved" $resolved -}}
-    {{- $spec := dict -}}
-    {{- if not $resolved.error -}}
-      {{- $_ := set $flavor "resource" (include "common.resource" $resolved) -}}
-      {{- $spec = include "queues.flavorSpec" $flavor | fromJson -}}
+    {{- include "common.slice" (dict "slice" $slice "accelerators" $.Values.common.accelerators
+        "key" (printf "flavors.%s" $name) "into" $flavor) -}}
+    {{- $_ := set $flavor "spec" dict -}}
+    {{- if not $flavor.resolved.error -}}
+      {{- $_ := set $flavor "resource" (include "common.resource" $flavor.resolved) -}}
+      {{- include "queues.setSpec" $flavor -}}
     {{- end -}}
-    {{- $_ := set $flavor "spec" $spec -}}
-    {{- $_ := set $flavor "object" (ternary (printf "%s-%s" $name ($spec | toJson | sha256sum | trunc 8)) $name $flavor.versioned) -}}
+    {{- $_ := set $flavor "object" (ternary (printf "%s-%s" $name ($flavor.spec | toJson | sha256sum | trunc 8)) $name
+        $flavor.versioned) -}}
   {{- end -}}
-  {{- $flavors | toJson -}}
 {{- end -}}
 
-{{- define "queues.flavorSpec" -}}
-  {{- $labels := include "common.nodeLabels" (dict "accelerator" .resolved "machineType" .machineType "provisioning" .provisioning "reservation" .reservation) | fromJson -}}
+{{- /* queues.setSpec: set the `spec` of a flavor. Renders nothing. */ -}}
+{{- define "queues.setSpec" -}}
+  {{- $labels := dict -}}
+  {{- include "common.nodeLabels" (dict "accelerator" .resolved "machineType" .machineType "into" $labels
+      "provisioning" .provisioning "reservation" .reservation) -}}
   {{- $labels = mergeOverwrite $labels .nodeLabels -}}
   {{- $taints := list -}}
   {{- $tolerations := list -}}
@@ -45,10 +49,7 @@ charts/run adds the toleration to a run that requests such machines. With anyRun
   {{- end -}}
   {{- range $name, $taint := .taints }}{{ $taints = append $taints $taint }}{{ end -}}
   {{- range $name, $toleration := .tolerations }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
-  {{- $spec := dict -}}
-  {{- with $labels }}{{ $_ := set $spec "nodeLabels" . }}{{ end -}}
-  {{- with $taints }}{{ $_ := set $spec "nodeTaints" . }}{{ end -}}
-  {{- with $tolerations }}{{ $_ := set $spec "tolerations" . }}{{ end -}}
-  {{- with .topologyName }}{{ $_ := set $spec "topologyName" . }}{{ end -}}
-  {{- $spec | toJson -}}
+  {{- range $field, $value := dict "nodeLabels" $labels "nodeTaints" $taints "tolerations" $tolerations "topologyName" .topologyName -}}
+    {{- if $value }}{{ $_ := set $.spec $field $value }}{{ end -}}
+  {{- end -}}
 {{- end -}}

@@ -1,75 +1,72 @@
 {{- /* Definitions that several manifests and rules use. They add the defaults to the entries of the maps. */ -}}
 
-{{- /* queues.entries: JSON of a map of entries, each with all its keys. Takes `entries` and `defaults`. */ -}}
-{{- define "queues.entries" -}}
-  {{- $all := dict -}}
-  {{- $defaults := .defaults -}}
-  {{- range $name, $entry := .entries -}}
-    {{- $_ := set $all $name (mergeOverwrite (deepCopy $defaults) (deepCopy $entry)) -}}
-  {{- end -}}
-  {{- $all | toJson -}}
-{{- end -}}
-
-{{- define "queues.clusterQueues" -}}
+{{- /*
+queues.resolve: add the defaults to the entries of the values, once for all manifests, so that each entry has all its keys;
+and to flavors what _flavors.tpl adds. Renders nothing.
+*/ -}}
+{{- define "queues.resolve" -}}
   {{- $preemption := dict "withinClusterQueue" "" "reclaimWithinCohort" "" "borrowWithinCohort" "" "maxPriorityThreshold" "" -}}
   {{- $fungibility := dict "whenCanBorrow" "" "whenCanPreempt" "" -}}
-  {{- $defaults := dict "create" true "quota" (dict) "chipsAlone" false "cohort" "" "queueingStrategy" "BestEffortFIFO" "preemption" $preemption "flavorFungibility" $fungibility "admissionChecks" (dict) "namespaceSelector" (dict) "admissionFairSharing" false "stopPolicy" "None" -}}
-  {{- include "queues.entries" (dict "entries" .Values.clusterQueues "defaults" $defaults) -}}
+  {{- $queue := dict "create" true "quota" dict "chipsAlone" false "cohort" "" "queueingStrategy" "BestEffortFIFO"
+      "preemption" $preemption "flavorFungibility" $fungibility "admissionChecks" dict "namespaceSelector" dict
+      "admissionFairSharing" false "stopPolicy" "None" -}}
+  {{- $priority := dict "create" true "value" 0 "description" "" "pods" false "globalDefault" false -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.clusterQueues "defaults" $queue) -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.cohorts "defaults" (dict "create" true "parent" "" "quota" dict)) -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.priorities "defaults" $priority) -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.topologies "defaults" (dict "create" true "levels" list)) -}}
+  {{- $check := dict "create" true "controllerName" "" "parameters" dict -}}
+  {{- include "queues.addDefaults" (dict "entries" .Values.admissionChecks "defaults" $check) -}}
+  {{- include "queues.resolveTeams" (dict "root" . "teams" .Values.teams) -}}
+  {{- include "queues.resolveFlavors" . -}}
 {{- end -}}
 
-{{- define "queues.cohorts" -}}
-  {{- include "queues.entries" (dict "entries" .Values.cohorts "defaults" (dict "create" true "parent" "" "quota" (dict))) -}}
+{{- /* queues.addDefaults: add `defaults` to each of the `entries`. Renders nothing. */ -}}
+{{- define "queues.addDefaults" -}}
+  {{- range $name, $entry := .entries -}}
+    {{- $_ := set $.entries $name (mergeOverwrite (deepCopy $.defaults) $entry) -}}
+  {{- end -}}
 {{- end -}}
 
-{{- define "queues.priorities" -}}
-  {{- include "queues.entries" (dict "entries" .Values.priorities "defaults" (dict "create" true "value" 0 "description" "" "pods" false "globalDefault" false)) -}}
-{{- end -}}
-
-{{- define "queues.topologies" -}}
-  {{- include "queues.entries" (dict "entries" .Values.topologies "defaults" (dict "create" true "levels" (list))) -}}
-{{- end -}}
-
-{{- define "queues.admissionChecks" -}}
-  {{- include "queues.entries" (dict "entries" .Values.admissionChecks "defaults" (dict "create" true "controllerName" "" "parameters" (dict))) -}}
-{{- end -}}
-
-{{- /* queues.teams: JSON of the teams, with the defaults of namespace, queue and service account. */ -}}
-{{- define "queues.teams" -}}
-  {{- include "queues.teamsOf" (dict "root" . "entries" .Values.teams) -}}
-{{- end -}}
-
-{{- /* queues.teamsOf: the same of any `entries`. */ -}}
-{{- define "queues.teamsOf" -}}
-  {{- $account := dict "name" "" "create" true "annotations" (dict) "imagePullSecrets" (list) -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "labels" (dict) "annotations" (dict) "clusterQueue" "" "queue" "" "members" (dict) "leads" (dict) "viewers" (dict) "serviceAccount" $account "clusters" (list) "createClusters" false "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false "resourceQuota" (dict) "limitRange" (dict) "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" (list) "allow" (dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" (list) "serviceAccounts" (list) "buckets" (list) "claims" (list) "csiDrivers" (list) "capabilities" (list)) -}}
-  {{- $teams := include "queues.entries" (dict "entries" .entries "defaults" $defaults) | fromJson -}}
-  {{- range $name, $team := $teams -}}
+{{- /* queues.resolveTeams: add the defaults to `teams`, with those of namespace, queue and service account. Renders nothing. */ -}}
+{{- define "queues.resolveTeams" -}}
+  {{- $account := dict "name" "" "create" true "annotations" dict "imagePullSecrets" list -}}
+  {{- $allow := dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" list "serviceAccounts" list
+      "buckets" list "claims" list "csiDrivers" list "capabilities" list -}}
+  {{- $defaults := dict "namespace" "" "createNamespace" true "labels" dict "annotations" dict "clusterQueue" "" "queue" ""
+      "members" dict "leads" dict "viewers" dict "serviceAccount" $account "clusters" list "createClusters" false
+      "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false
+      "resourceQuota" dict "limitRange" dict "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" list
+      "allow" $allow -}}
+  {{- include "queues.addDefaults" (dict "entries" .teams "defaults" $defaults) -}}
+  {{- range $name, $team := .teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}
     {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
     {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.root.Values.podSecurity.enforce) -}}
-    {{- range $one := list "hostNetwork" "privileged" -}}
-      {{- if kindIs "invalid" (get $team.allow $one) }}{{ $_ := set $team.allow $one (eq $team.podSecurity "privileged") }}{{ end -}}
+    {{- include "queues.setRights" $team -}}
+    {{- range $right := list "hostNetwork" "privileged" -}}
+      {{- if kindIs "invalid" (get $team.allow $right) }}{{ $_ := set $team.allow $right (eq $team.podSecurity "privileged") }}{{ end -}}
     {{- end -}}
   {{- end -}}
-  {{- $teams | toJson -}}
 {{- end -}}
 
 {{- /*
-queues.hardLimits: JSON of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
+queues.hardLimits: YAML of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
 those that are null. All users share the namespace default, so the defaults do not apply there. Takes `root`, `team`.
 */ -}}
 {{- define "queues.hardLimits" -}}
   {{- $limits := dict -}}
   {{- range $source := list (ternary dict .root.Values.resourceQuota (eq .team.namespace "default")) .team.resourceQuota -}}
     {{- range $resource, $amount := $source -}}
-      {{- if kindIs "invalid" $amount }}{{ $_ := unset $limits $resource }}{{ else }}{{ $_ := set $limits $resource (include "common.quantity" $amount) }}{{ end -}}
+      {{- if kindIs "invalid" $amount }}{{ $_ := unset $limits $resource }}{{ else }}{{ $_ := set $limits $resource
+          (include "common.quantity" $amount) }}{{ end -}}
     {{- end -}}
   {{- end -}}
-  {{- $limits | toJson -}}
+  {{- with $limits }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
-{{- /* queues.limitRange: JSON of the team's LimitRange by type: of all teams, and the team's own. Takes `root`, `team`. */ -}}
+{{- /* queues.limitRange: YAML list of the limits of the team's LimitRange: of all teams, and the team's own. Takes `root`, `team`. */ -}}
 {{- define "queues.limitRange" -}}
   {{- $types := dict -}}
   {{- range $source := list (ternary dict .root.Values.limitRange (eq .team.namespace "default")) .team.limitRange -}}
@@ -83,10 +80,12 @@ those that are null. All users share the namespace default, so the defaults do n
       {{- if $made }}{{ $_ := set $types $type $made }}{{ else }}{{ $_ := unset $types $type }}{{ end -}}
     {{- end -}}
   {{- end -}}
-  {{- $types | toJson -}}
+  {{- $limits := list -}}
+  {{- range $type, $fields := $types }}{{ $limits = append $limits (merge (dict "type" $type) $fields) }}{{ end -}}
+  {{- with $limits }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
-{{- /* queues.ordered: JSON list of the flavors of a quota, sorted by `order`, then by name. Takes the quota. */ -}}
+{{- /* queues.ordered: the flavors of a quota, separated by spaces, sorted by `order`, then by name. Takes the quota. */ -}}
 {{- define "queues.ordered" -}}
   {{- $keys := list -}}
   {{- range $name, $quota := . -}}
@@ -94,7 +93,7 @@ those that are null. All users share the namespace default, so the defaults do n
   {{- end -}}
   {{- $names := list -}}
   {{- range $keys | sortAlpha }}{{ $names = append $names (last (splitList " " .)) }}{{ end -}}
-  {{- $names | toJson -}}
+  {{- join " " $names -}}
 {{- end -}}
 
 {{- /* queues.labels: the labels of an object. Takes `root`, `name` and, for the objects of a team, `team`. */ -}}
@@ -134,5 +133,6 @@ namespace in the cluster, if any.
 {{- /* queues.ours: "true" if Helm created the object `live` of the cluster for this `release`. */ -}}
 {{- define "queues.ours" -}}
   {{- $owner := dig "metadata" "annotations" dict .live -}}
-  {{- if and (eq (get $owner "meta.helm.sh/release-name") .release.Name) (eq (get $owner "meta.helm.sh/release-namespace") .release.Namespace) }}true{{ end -}}
+  {{- if and (eq (get $owner "meta.helm.sh/release-name") .release.Name) (eq (get $owner "meta.helm.sh/release-namespace")
+      .release.Namespace) }}true{{ end -}}
 {{- end -}}

@@ -55,7 +55,8 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
   {{- $key := printf " Values of charts/queues that allow it: policies.fields.%s.\n" .shape -}}
   {{- $reason := .table.refusal | toRawJson -}}
   {{- with $shape.refused }}{{ $reason = printf "%s[?key].orValue(%s)" (toRawJson .) $reason }}{{ end -}}
-  {{- $errors := list (printf "%s.filter(key, !(key in %s)).map(key, %s + \".\" + key + %s + %s + %s).join(\"\")" .of $known .at ($unknown | toRawJson) $reason ($key | toRawJson)) -}}
+  {{- $errors := list (printf "%s.filter(key, !(key in %s)).map(key, %s + \".\" + key + %s + %s + %s).join(\"\")" .of $known .at
+      ($unknown | toRawJson) $reason ($key | toRawJson)) -}}
   {{- range $name, $field := $shape.fields -}}
     {{- if not (has $name $more) -}}
     {{- $self := printf "%s.%s" $in.of $name -}}
@@ -64,7 +65,8 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
     {{- with $field.message -}}
       {{- $message = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" "") -}}
     {{- end -}}
-    {{- $message = printf " %s.%s\n" $message (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s." $field.key)) | toRawJson -}}
+    {{- $message = printf " %s.%s\n" $message (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s."
+        $field.key)) | toRawJson -}}
     {{- if $field.required -}}
       {{- $errors = append $errors (printf "has(%s) ? \"\" : %s + \" is missing.\\n\"" $self $path) -}}
     {{- end -}}
@@ -81,7 +83,10 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
     {{- if $field.entries -}}
       {{- /* A key has a prefix of at most 253 characters, a slash, and a name of at most 63. */ -}}
       {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, size(name) > 317 || !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")" $self $self $path $self $check $path $message) -}}
+      {{- $errors = append $errors
+          (printf (print "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, "
+          "size(name) > 317 || !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")") $self $self $path $self $check $path
+          $message) -}}
     {{- else if $check -}}
       {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $message) -}}
     {{- end -}}
@@ -92,9 +97,11 @@ queues.policies.errors: CEL of the errors of a map, a text with a line for each:
     {{- with $field.items -}}
       {{- $index := printf "i%d" (int $in.depth) -}}
       {{- $item := printf "v%d" (int $in.depth) -}}
-      {{- $below := merge (dict "shape" . "of" $item "at" (printf "%s + \"[\" + string(%s) + \"]\"" $path $index) "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "at" "depth") -}}
+      {{- $below := merge (dict "shape" . "of" $item "at" (printf "%s + \"[\" + string(%s) + \"]\"" $path $index)
+          "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "at" "depth") -}}
       {{- $tooMany := printf " must have at most %d items.\n" (int $field.most) | toRawJson -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > %d ? %s + %s : %s.transformList(%s, %s, %s).join(\"\")" $self $self (int $field.most) $path $tooMany $self $index $item (include "queues.policies.errors" $below)) -}}
+      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > %d ? %s + %s : %s.transformList(%s, %s, %s).join(\"\")" $self $self
+          (int $field.most) $path $tooMany $self $index $item (include "queues.policies.errors" $below)) -}}
     {{- end -}}
     {{- end -}}
   {{- end -}}

@@ -1,5 +1,6 @@
 {{- /*
-queues.resourceGroups: JSON of Kueue's resource groups. Takes `quota`, and `flavors` as queues.flavors returns them.
+queues.resourceGroups: set `groups` of a ClusterQueue or a cohort to Kueue's resource groups. Renders nothing. Takes the entry
+as `of`, and `flavors`.
 
 One group must cover each resource of a pod. A resource and a flavor are in one group only, and every flavor of a group
 has quota for every resource of the group. The result is one of:
@@ -16,7 +17,7 @@ has quota for every resource of the group. The result is one of:
   {{- $resources := list -}}
   {{- $cpu := list -}}
   {{- $whole := false -}}
-  {{- $names := include "queues.ordered" .quota | fromJsonArray -}}
+  {{- $names := include "queues.ordered" .of.quota | splitList " " | compact -}}
   {{- range $name := $names -}}
     {{- $flavor := get $.flavors $name -}}
     {{- if $flavor.resource -}}
@@ -33,8 +34,9 @@ has quota for every resource of the group. The result is one of:
   {{- else -}}
     {{- range $resources }}{{ $groups = append $groups (dict "covered" (list .) "names" (get $chips .)) }}{{ end -}}
     {{- $others := list -}}
-    {{- range $cpu }}{{ $others = concat $others (keys ((get $.quota .).resources | default dict)) }}{{ end -}}
-    {{- with $cpu }}{{ $groups = append $groups (dict "covered" (concat (list "cpu" "memory") ($others | uniq | sortAlpha)) "names" .) }}{{ end -}}
+    {{- range $cpu }}{{ $others = concat $others (keys ((get $.of.quota .).resources | default dict)) }}{{ end -}}
+    {{- with $cpu }}{{ $groups = append $groups (dict "covered" (concat (list "cpu" "memory") ($others | uniq | sortAlpha))
+        "names" .) }}{{ end -}}
   {{- end -}}
   {{- $made := list -}}
   {{- range $group := $groups -}}
@@ -42,38 +44,41 @@ has quota for every resource of the group. The result is one of:
     {{- range $name := $group.names -}}
       {{- $quotas := list -}}
       {{- range $resource := $group.covered -}}
-        {{- $quotas = append $quotas (include "queues.resourceQuota" (dict "resource" $resource "quota" (get $.quota $name) "flavor" (get $.flavors $name)) | fromJson) -}}
+        {{- $made := dict "name" $resource "nominalQuota" "0" -}}
+        {{- include "queues.setQuota" (dict "into" $made "quota" (get $.of.quota $name) "flavor" (get $.flavors $name)) -}}
+        {{- $quotas = append $quotas $made -}}
       {{- end -}}
       {{- $flavors = append $flavors (dict "name" (get $.flavors $name).object "resources" $quotas) -}}
     {{- end -}}
     {{- $made = append $made (dict "coveredResources" $group.covered "flavors" $flavors) -}}
   {{- end -}}
-  {{- $made | toJson -}}
+  {{- $_ := set .of "groups" $made -}}
 {{- end -}}
 
-{{- /* queues.resourceQuota: JSON of one flavor's quota of one resource. A limit that is not set is unlimited. */ -}}
-{{- define "queues.resourceQuota" -}}
-  {{- $made := dict "name" .resource "nominalQuota" "0" -}}
+{{- /* queues.setQuota: set one flavor's quota of the resource `into.name`. A limit that is not set is unlimited. Renders nothing. */ -}}
+{{- define "queues.setQuota" -}}
+  {{- $resource := .into.name -}}
   {{- $keys := dict "nominalQuota" "slices" "borrowingLimit" "borrowing" "lendingLimit" "lending" -}}
-  {{- if and (not .flavor.resource) (has .resource (list "cpu" "memory")) -}}
-    {{- $keys = dict "nominalQuota" .resource "borrowingLimit" (printf "%sBorrowing" .resource) "lendingLimit" (printf "%sLending" .resource) -}}
+  {{- if and (not .flavor.resource) (has $resource (list "cpu" "memory")) -}}
+    {{- $keys = dict "nominalQuota" $resource "borrowingLimit" (printf "%sBorrowing" $resource) "lendingLimit"
+        (printf "%sLending" $resource) -}}
   {{- end -}}
-  {{- if and (not .flavor.resource) (hasKey (.quota.resources | default dict) .resource) -}}
-    {{- $_ := set $made "nominalQuota" (include "common.quantity" (get .quota.resources .resource)) -}}
+  {{- if and (not .flavor.resource) (hasKey (.quota.resources | default dict) $resource) -}}
+    {{- $_ := set .into "nominalQuota" (include "common.quantity" (get .quota.resources $resource)) -}}
   {{- end -}}
   {{- range $field, $key := $keys -}}
     {{- if hasKey $.quota $key -}}
       {{- $given := get $.quota $key -}}
       {{- if not $.flavor.resource -}}
-        {{- $_ := set $made $field (include "common.quantity" $given) -}}
-      {{- else if eq $.resource $.flavor.resource -}}
-        {{- $_ := set $made $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
-      {{- else if has $.resource (list "cpu" "memory") -}}
-        {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $.resource "cpu") | include "common.quantity" -}}
+        {{- $_ := set $.into $field (include "common.quantity" $given) -}}
+      {{- else if eq $resource $.flavor.resource -}}
+        {{- $_ := set $.into $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
+      {{- else if has $resource (list "cpu" "memory") -}}
+        {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $resource "cpu") | include "common.quantity" -}}
         {{- $hosts := mul (int64 $given) (int64 $.flavor.resolved.hosts) -}}
-        {{- $_ := set $made $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) | include "common.quantity") -}}
+        {{- $_ := set $.into $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) |
+            include "common.quantity") -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $made | toJson -}}
 {{- end -}}

@@ -1,5 +1,5 @@
 {{- /*
-queues.valid returns "true", or fails with one sentence per line for each problem between keys. Every manifest is inside
+queues.valid returns "true", or fails with the lines of queues.rules.*, a sentence for each problem between keys. Every manifest is inside
 `if queues.valid`, so that the check runs before an invalid value breaks a template. `helm lint` continues after a fail;
 the manifests are then empty. All files of a chart have the same root context, in which the first file stores the result.
 */ -}}
@@ -14,130 +14,127 @@ the manifests are then empty. All files of a chart have the same root context, i
 {{- /* queues.emptyValues: JSON of the values that are empty by default, and so if they are null. */ -}}
 {{- define "queues.emptyValues" -}}
 {"flavors": {}, "topologies": {}, "clusterQueues": {}, "cohorts": {}, "teams": {}, "limitRange": {}, "admissionChecks": {},
-"policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [], "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
+"policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [],
+"gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
 "monitoring": {"labels": {}, "fromNamespaces": []}, "commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 
-{{- define "queues.validate" -}}
+{{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
+of a team (resourceQuota, limitRange) keep null, which removes a limit of all teams. */ -}}
+{{- define "queues.clean" -}}
   {{- $_ := merge .Values (include "queues.emptyValues" . | fromJson) -}}
-  {{- include "common.dropNulls" (dict "values" .Values "keys" (include "queues.maps" . | fromJsonArray)) -}}
-  {{- $wrong := concat
-    (include "queues.rules.flavors" . | fromJsonArray)
-    (include "queues.rules.topologies" . | fromJsonArray)
-    (include "queues.rules.priorities" . | fromJsonArray)
-    (include "queues.rules.cohorts" . | fromJsonArray)
-    (include "queues.rules.checks" . | fromJsonArray)
-    (include "queues.rules.clusterQueues" . | fromJsonArray)
-    (include "queues.rules.teams" . | fromJsonArray)
-    (include "queues.rules.policies" . | fromJsonArray)
-    (include "queues.rules.network" . | fromJsonArray)
-    (include "queues.rules.monitoring" . | fromJsonArray)
-    (include "queues.rules.common" . | fromJsonArray) -}}
-  {{- if and (not $wrong) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
-    {{- $wrong = include "queues.rules.live" . | fromJsonArray -}}
+  {{- include "common.dropNulls" (dict "values" .Values "keys" (list
+      "flavors" "flavors.*.nodeLabels" "flavors.*.taints" "flavors.*.tolerations" "topologies" "clusterQueues"
+      "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector" "cohorts" "cohorts.*.quota"
+      "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers"
+      "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
+      "network.egress" "monitoring.labels" "commonLabels" "commonAnnotations")) -}}
+{{- end -}}
+
+{{- define "queues.validate" -}}
+  {{- include "queues.clean" . -}}
+  {{- include "queues.resolve" . -}}
+  {{- $problems := "" -}}
+  {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
+      "common" -}}
+    {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
   {{- end -}}
-  {{- if $wrong -}}
-    {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
+  {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
+    {{- $problems = include "queues.rules.live" . -}}
+  {{- end -}}
+  {{- if $problems -}}
+    {{- fail (printf "\n%s\n" (splitList "\n" $problems | compact | uniq | join "\n")) -}}
   {{- else -}}
+    {{- include "queues.keepEarlier" . -}}
+    {{- include "queues.setGroups" . -}}
     {{- $_ := set . "queuesValid" true -}}
     true
   {{- end -}}
 {{- end -}}
 
-{{- /* queues.maps: JSON list of the maps in which null removes an entry. Those of a
-team (resourceQuota, limitRange) keep null, which removes a limit of all teams. */ -}}
-{{- define "queues.maps" -}}
-  {{- list
-    "flavors" "flavors.*.nodeLabels" "flavors.*.taints" "flavors.*.tolerations" "topologies"
-    "clusterQueues" "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector"
-    "cohorts" "cohorts.*.quota" "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers" "teams.*.serviceAccount.annotations"
-    "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels" "network.egress" "monitoring.labels" "commonLabels" "commonAnnotations" | toJson -}}
-{{- end -}}
-
-{{- /* A sentence if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}
+{{- /* A line if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}
 {{- define "queues.rules.name" -}}
   {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" .name) -}}
-    {{- printf "%s: %q is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no hyphen at either end." .key .name -}}
+    {{- printf (print "%s: %q is not a valid Kubernetes name; use lowercase letters, digits and hyphens, with no hyphen at "
+        "either end.\n") .key .name -}}
   {{- else if gt (len .name) (int .max) -}}
-    {{- printf "%s: %q has %d characters; the name can have at most %d." .key .name (len .name) (int .max) -}}
+    {{- printf "%s: %q has %d characters; the name can have at most %d.\n" .key .name (len .name) (int .max) -}}
   {{- end -}}
 {{- end -}}
 
-{{- /* A sentence if `quantity` is not valid. Takes `key`, `quantity` and `example`. */ -}}
+{{- /* A line if `quantity` is not valid. Takes `key`, `quantity` and `example`. */ -}}
 {{- define "queues.rules.quantity" -}}
   {{- $quantity := toString .quantity -}}
   {{- if hasPrefix "-" $quantity -}}
-    {{- printf "%s is %s; it cannot be negative." .key $quantity -}}
+    {{- printf "%s is %s; it cannot be negative.\n" .key $quantity -}}
   {{- else if not (regexMatch (include "common.valueRules" . | fromJson).patterns.quantity $quantity) -}}
-    {{- printf "%s: %q is not a valid amount; write it like %s." .key $quantity .example -}}
+    {{- printf "%s: %q is not a valid amount; write it like %s.\n" .key $quantity .example -}}
   {{- end -}}
 {{- end -}}
 
 {{- define "queues.rules.topologies" -}}
-  {{- $wrong := list -}}
-  {{- range $name, $topology := include "queues.topologies" . | fromJson -}}
+  {{- range $name, $topology := .Values.topologies -}}
     {{- $key := printf "topologies.%s" $name -}}
-    {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
+    {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
     {{- $levels := $topology.levels -}}
     {{- if not $levels -}}
-      {{- $wrong = append $wrong (printf "%s.levels is empty; list node labels from the widest level down, such as cloud.google.com/gke-nodepool and kubernetes.io/hostname." $key) -}}
+      {{- printf (print "%s.levels is empty; list node labels from the widest level down, such as "
+          "cloud.google.com/gke-nodepool and kubernetes.io/hostname.\n") $key -}}
     {{- else if gt (len $levels) 16 -}}
-      {{- $wrong = append $wrong (printf "%s.levels has %d levels; Kueue accepts at most 16." $key (len $levels)) -}}
+      {{- printf "%s.levels has %d levels; Kueue accepts at most 16.\n" $key (len $levels) -}}
     {{- else if ne (len $levels) (len (uniq $levels)) -}}
-      {{- $wrong = append $wrong (printf "%s.levels contains a duplicate label; remove it." $key) -}}
+      {{- printf "%s.levels contains a duplicate label; remove it.\n" $key -}}
     {{- else if and (has "kubernetes.io/hostname" $levels) (ne (last $levels) "kubernetes.io/hostname") -}}
-      {{- $wrong = append $wrong (printf "%s.levels: kubernetes.io/hostname is the narrowest level; put it last." $key) -}}
+      {{- printf "%s.levels: kubernetes.io/hostname is the narrowest level; put it last.\n" $key -}}
     {{- end -}}
     {{- range $levels -}}
       {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" .) -}}
-        {{- $wrong = append $wrong (printf "%s.levels: %q is not a valid node label; write it like kubernetes.io/hostname." $key .) -}}
+        {{- printf "%s.levels: %q is not a valid node label; write it like kubernetes.io/hostname.\n" $key . -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- compact $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.priorities" -}}
-  {{- $wrong := list -}}
   {{- $defaults := list -}}
-  {{- range $name, $priority := include "queues.priorities" . | fromJson -}}
+  {{- range $name, $priority := .Values.priorities -}}
     {{- $key := printf "priorities.%s" $name -}}
-    {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
+    {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
     {{- if and $priority.globalDefault (not $priority.pods) -}}
-      {{- $wrong = append $wrong (printf "%s.globalDefault applies only to PriorityClasses; set %s.pods: true, or remove globalDefault." $key $key) -}}
+      {{- printf "%s.globalDefault applies only to PriorityClasses; set %s.pods: true, or remove globalDefault.\n" $key $key -}}
     {{- end -}}
     {{- if $priority.globalDefault }}{{ $defaults = append $defaults $name }}{{ end -}}
     {{- if and $priority.pods (gt (int64 $priority.value) 1000000000) -}}
-      {{- $wrong = append $wrong (printf "%s.value is %d; the value of a PriorityClass can be at most 1000000000." $key (int64 $priority.value)) -}}
+      {{- printf "%s.value is %d; the value of a PriorityClass can be at most 1000000000.\n" $key (int64 $priority.value) -}}
     {{- end -}}
     {{- if and $priority.pods (hasPrefix "system-" $name) -}}
-      {{- $wrong = append $wrong (printf "%s: Kubernetes reserves the names of PriorityClasses that begin with system-; choose another name." $key) -}}
+      {{- printf "%s: Kubernetes reserves the names of PriorityClasses that begin with system-; choose another name.\n" $key -}}
     {{- end -}}
   {{- end -}}
   {{- if gt (len $defaults) 1 -}}
-    {{- $wrong = append $wrong (printf "priorities: globalDefault is set for %s; a cluster can have only one default." (join " and " $defaults)) -}}
+    {{- printf "priorities: globalDefault is set for %s; a cluster can have only one default.\n" (join " and " $defaults) -}}
   {{- end -}}
-  {{- compact $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.checks" -}}
-  {{- $wrong := list (include "queues.rules.name" (dict "key" "flexStart.name" "name" .Values.flexStart.name "max" 63)) -}}
+  {{- include "queues.rules.name" (dict "key" "flexStart.name" "name" .Values.flexStart.name "max" 63) -}}
   {{- if hasKey .Values.admissionChecks .Values.flexStart.name -}}
-    {{- $wrong = append $wrong (printf "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to another name." .Values.flexStart.name) -}}
+    {{- printf (print "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to " "another name.\n")
+        .Values.flexStart.name -}}
   {{- end -}}
   {{- if gt (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds) -}}
-    {{- $wrong = append $wrong (printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d." (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds)) -}}
+    {{- printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d.\n"
+        (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds) -}}
   {{- end -}}
-  {{- range $name, $check := include "queues.admissionChecks" . | fromJson -}}
+  {{- range $name, $check := .Values.admissionChecks -}}
     {{- $key := printf "admissionChecks.%s" $name -}}
-    {{- $wrong = append $wrong (include "queues.rules.name" (dict "key" $key "name" $name "max" 63)) -}}
+    {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
     {{- if and $check.create (not $check.controllerName) -}}
-      {{- $wrong = append $wrong (printf "%s.controllerName is empty; set it to the controller that does the check." $key) -}}
+      {{- printf "%s.controllerName is empty; set it to the controller that does the check.\n" $key -}}
     {{- end -}}
     {{- if and $check.parameters (lt (len $check.parameters) 3) -}}
-      {{- $wrong = append $wrong (printf "%s.parameters requires apiGroup, kind and name." $key) -}}
+      {{- printf "%s.parameters requires apiGroup, kind and name.\n" $key -}}
     {{- end -}}
   {{- end -}}
-  {{- compact $wrong | toJson -}}
 {{- end -}}

@@ -3,95 +3,105 @@ Fields that the cluster does not allow to change, or should not allow to change:
 before it changes anything. Without a cluster (helm template), lookups return nothing, so nothing is compared.
 */ -}}
 
-{{- /* JSON list of the objects with such fields: the key in the values, identity, new values, and what to do. */ -}}
-{{- define "queues.fixed" -}}
+{{- /* A sentence for each object with such a field that would change. */ -}}
+{{- define "queues.rules.fixed" -}}
   {{- $kueue := "kueue.x-k8s.io/v1beta2" -}}
-  {{- $fixed := list -}}
-  {{- range $name, $flavor := include "queues.flavors" . | fromJson -}}
+  {{- range $name, $flavor := .Values.flavors -}}
     {{- if $flavor.create -}}
       {{- $fields := dict -}}
-      {{- range list "nodeLabels" "nodeTaints" "tolerations" "topologyName" }}{{ $_ := set $fields (printf "spec.%s" .) (get $flavor.spec .) }}{{ end -}}
-      {{- $way := printf "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a topology. Use a new key for the flavor, or set flavors.%s.versioned: true." $name -}}
-      {{- $fixed = append $fixed (dict "key" (printf "flavors.%s" $name) "apiVersion" $kueue "kind" "ResourceFlavor" "namespace" "" "name" $flavor.object "fields" $fields "way" $way) -}}
+      {{- range list "nodeLabels" "nodeTaints" "tolerations" "topologyName" }}{{ $_ := set $fields (printf "spec.%s" .)
+          (get $flavor.spec .) }}{{ end -}}
+      {{- $way := printf (print "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a "
+          "topology. Use a new key for the flavor, or set flavors.%s.versioned: true.") $name -}}
+      {{- include "queues.rules.change" (dict "root" $ "key" (printf "flavors.%s" $name) "apiVersion" $kueue "kind" "ResourceFlavor"
+          "namespace" "" "name" $flavor.object "fields" $fields "way" $way) -}}
     {{- end -}}
   {{- end -}}
-  {{- range $name, $topology := include "queues.topologies" . | fromJson -}}
+  {{- range $name, $topology := .Values.topologies -}}
     {{- if $topology.create -}}
       {{- $levels := list -}}
       {{- range $topology.levels }}{{ $levels = append $levels (dict "nodeLabel" .) }}{{ end -}}
-      {{- $fixed = append $fixed (dict "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology" "namespace" "" "name" $name "fields" (dict "spec.levels" $levels) "way" "Kueue rejects this change. Use a new key for the topology.") -}}
+      {{- include "queues.rules.change" (dict "root" $ "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology"
+          "namespace" "" "name" $name "fields" (dict "spec.levels" $levels)
+          "way" "Kueue rejects this change. Use a new key for the topology.") -}}
     {{- end -}}
   {{- end -}}
-  {{- range $name, $check := include "queues.admissionChecks" . | fromJson -}}
+  {{- range $name, $check := .Values.admissionChecks -}}
     {{- if $check.create -}}
-      {{- $fixed = append $fixed (dict "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue "kind" "AdmissionCheck" "namespace" "" "name" $name "fields" (dict "spec.controllerName" $check.controllerName) "way" "Kueue rejects this change. Use a new key for the check.") -}}
+      {{- include "queues.rules.change" (dict "root" $ "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue "kind" "AdmissionCheck"
+          "namespace" "" "name" $name "fields" (dict "spec.controllerName" $check.controllerName)
+          "way" "Kueue rejects this change. Use a new key for the check.") -}}
     {{- end -}}
   {{- end -}}
-  {{- range $name, $priority := include "queues.priorities" . | fromJson -}}
+  {{- range $name, $priority := .Values.priorities -}}
     {{- if and $priority.create $priority.pods -}}
-      {{- $fixed = append $fixed (dict "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1" "kind" "PriorityClass" "namespace" "" "name" $name "fields" (dict "value" (int64 $priority.value)) "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
+      {{- include "queues.rules.change" (dict "root" $ "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1"
+          "kind" "PriorityClass" "namespace" "" "name" $name "fields" (dict "value" (int64 $priority.value))
+          "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
     {{- end -}}
   {{- end -}}
-  {{- range $name, $team := include "queues.teams" . | fromJson -}}
-    {{- $way := printf "Kueue rejects this change. Set teams.%s.queue to a new name, or delete the LocalQueue first when no run waits in it." $name -}}
-    {{- $fixed = append $fixed (dict "key" (printf "teams.%s" $name) "apiVersion" $kueue "kind" "LocalQueue" "namespace" $team.namespace "name" $team.queue "fields" (dict "spec.clusterQueue" $team.clusterQueue) "way" $way) -}}
+  {{- range $name, $team := .Values.teams -}}
+    {{- $way := printf (print "Kueue rejects this change. Set teams.%s.queue to a new name, or delete the LocalQueue first when no "
+        "run waits in it.") $name -}}
+    {{- include "queues.rules.change" (dict "root" $ "key" (printf "teams.%s" $name) "apiVersion" $kueue "kind" "LocalQueue"
+        "namespace" $team.namespace "name" $team.queue "fields" (dict "spec.clusterQueue" $team.clusterQueue) "way" $way) -}}
   {{- end -}}
-  {{- $fixed | toJson -}}
 {{- end -}}
 
 {{- /*
-The sentences for one object. Takes `fixed`, `release` and `live`, the object in the cluster, empty if there is none.
+The sentences for one object. Takes `root`, `key` in the values, apiVersion, kind, namespace and name, the new `fields` by
+path, and the `way` to make the change.
 */ -}}
 {{- define "queues.rules.change" -}}
-  {{- $wrong := list -}}
-  {{- if .live -}}
-    {{- $owner := dig "metadata" "annotations" dict .live -}}
-    {{- $other := and (get $owner "meta.helm.sh/release-name") (not (include "queues.ours" (dict "release" .release "live" .live))) -}}
-    {{- range $path, $new := .fixed.fields -}}
-      {{- $old := $.live -}}
+  {{- $live := lookup .apiVersion .kind .namespace .name -}}
+  {{- if $live -}}
+    {{- $owner := dig "metadata" "annotations" dict $live -}}
+    {{- $other := and (get $owner "meta.helm.sh/release-name") (not (include "queues.ours" (dict "release" .root.Release "live" $live))) -}}
+    {{- range $path, $new := .fields -}}
+      {{- $old := $live -}}
       {{- range splitList "." $path }}{{ $old = get ($old | default dict) . }}{{ end -}}
       {{- $changes := ne ($old | default "" | toJson) ($new | default "" | toJson) -}}
       {{- if and $changes $other -}}
-        {{- $way := ternary (printf "Set %s.queue to another name." $.fixed.key) (printf "Use another key, or set %s.create: false to use it as it is." $.fixed.key) (eq $.fixed.kind "LocalQueue") -}}
-        {{- $wrong = append $wrong (printf "%s: the %s %s belongs to the release %s in the namespace %s, and would change. %s" $.fixed.key $.fixed.kind $.fixed.name (get $owner "meta.helm.sh/release-name") (get $owner "meta.helm.sh/release-namespace") $way) -}}
+        {{- $way := ternary (printf "Set %s.queue to another name." $.key)
+            (printf "Use another key, or set %s.create: false to use it as it is." $.key) (eq $.kind "LocalQueue") -}}
+        {{- printf "%s: the %s %s belongs to the release %s in the namespace %s, and would change. %s\n" $.key $.kind $.name
+            (get $owner "meta.helm.sh/release-name") (get $owner "meta.helm.sh/release-namespace") $way -}}
       {{- else if $changes -}}
-        {{- $wrong = append $wrong (printf "%s: %s of the %s %s would change from %s to %s. %s" $.fixed.key (last (splitList "." $path)) $.fixed.kind $.fixed.name ($old | default "none" | toJson) ($new | default "none" | toJson) $.fixed.way) -}}
+        {{- printf "%s: %s of the %s %s would change from %s to %s. %s\n" $.key (last (splitList "." $path)) $.kind $.name
+            ($old | default "none" | toJson) ($new | default "none" | toJson) $.way -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong | uniq | toJson -}}
 {{- end -}}
 
 {{- /* A sentence for each namespace that belongs to a team of another release. Two releases would grant the members of two
 teams rights there, and their policies would refuse each other's runs. */ -}}
 {{- define "queues.rules.namespaces" -}}
-  {{- $wrong := list -}}
   {{- $owners := dict -}}
   {{- range (lookup "kueue.x-k8s.io/v1beta2" "LocalQueue" "" "").items -}}
     {{- $team := dig "labels" "slipway.dev/team" "" .metadata -}}
     {{- $release := dig "annotations" "meta.helm.sh/release-name" "" .metadata -}}
     {{- if and $team $release (not (include "queues.ours" (dict "release" $.Release "live" .))) -}}
-      {{- $of := printf "the team %s of the release %s in the namespace %s" $team $release (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) -}}
+      {{- $of := printf "the team %s of the release %s in the namespace %s" $team $release
+          (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) -}}
       {{- $_ := set $owners .metadata.namespace $of -}}
     {{- end -}}
   {{- end -}}
-  {{- range $name, $team := include "queues.teams" . | fromJson -}}
+  {{- range $name, $team := .Values.teams -}}
     {{- $live := lookup "v1" "Namespace" "" $team.namespace -}}
     {{- $label := dig "metadata" "labels" "slipway.dev/team" $name $live -}}
     {{- if hasKey $owners $team.namespace -}}
-      {{- $wrong = append $wrong (printf "teams.%s.namespace: the namespace %s belongs to %s; choose another namespace." $name $team.namespace (get $owners $team.namespace)) -}}
+      {{- printf "teams.%s.namespace: the namespace %s belongs to %s; choose another namespace.\n" $name $team.namespace
+          (get $owners $team.namespace) -}}
     {{- else if and (ne $label $name) (not (include "queues.ours" (dict "release" $.Release "live" $live))) -}}
-      {{- $wrong = append $wrong (printf "teams.%s.namespace: the namespace %s has the label slipway.dev/team=%s, so it belongs to another team; choose another namespace. If there is no such team any more, remove the label: kubectl label namespace %s slipway.dev/team-" $name $team.namespace $label $team.namespace) -}}
+      {{- printf (print "teams.%s.namespace: the namespace %s has the label slipway.dev/team=%s, so it belongs to another "
+          "team; choose another namespace. If there is no such team any more, remove the label: kubectl label "
+          "namespace %s slipway.dev/team-\n") $name $team.namespace $label $team.namespace -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.live" -}}
-  {{- $wrong := include "queues.rules.namespaces" . | fromJsonArray -}}
-  {{- range include "queues.fixed" . | fromJsonArray -}}
-    {{- $live := lookup .apiVersion .kind .namespace .name -}}
-    {{- $wrong = concat $wrong (include "queues.rules.change" (dict "fixed" . "live" $live "release" $.Release) | fromJsonArray) -}}
-  {{- end -}}
-  {{- $wrong | toJson -}}
+  {{- include "queues.rules.namespaces" . -}}
+  {{- include "queues.rules.fixed" . -}}
 {{- end -}}

@@ -1,10 +1,9 @@
 {{- /*
-Problems of the quota of a ClusterQueue or a cohort: JSON list of sentences. Takes `key` (…quota), `quota`, `flavors`,
+Problems of the quota of a ClusterQueue or a cohort. Takes `key` (…quota), `quota`, `flavors`,
 and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queue` (true) and
 `chipsAlone`.
 */ -}}
 {{- define "queues.rules.quota" -}}
-  {{- $wrong := list -}}
   {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) "others" (list) -}}
   {{- /* If a flavor is invalid, its kind is unknown, so the rules for the quota as a whole are skipped. */ -}}
   {{- $clear := true -}}
@@ -19,100 +18,106 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
     {{- $flavor := get $.flavors $name -}}
     {{- if or (not $flavor) (dig "resolved" "error" "" ($flavor | default dict)) }}{{ $clear = false }}{{ end -}}
     {{- if not $flavor -}}
-      {{- $wrong = append $wrong (printf "%s: unknown flavor %q (available in flavors: %s)." $key $name (keys $.flavors | sortAlpha | join ", " | default "no entries")) -}}
+      {{- printf "%s: unknown flavor %q (available in flavors: %s).\n" $key $name (keys $.flavors | sortAlpha | join ", " | default
+          "no entries") -}}
     {{- else if not $flavor.resolved.error -}}
       {{- $one := dict "key" $key "quota" $quota "flavor" $flavor "parent" $.parent "parentKey" $.parentKey "queue" $.queue "some" $some -}}
-      {{- $wrong = concat $wrong (include "queues.rules.quotaLimits" $one | fromJsonArray) -}}
-      {{- $wrong = concat $wrong (include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" (not (empty $flavor.resource))) $one | fromJsonArray) -}}
+      {{- include "queues.rules.quotaLimits" $one -}}
+      {{- include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" (not (empty $flavor.resource))) $one -}}
       {{- $kind := ternary "chips" "cpu" (not (empty $flavor.resource)) -}}
       {{- $_ := set $kinds $kind (append (get $kinds $kind) $name) -}}
       {{- if and $quota.resources (not $flavor.resource) }}{{ $_ := set $kinds "others" (append $kinds.others $name) }}{{ end -}}
       {{- if $flavor.hostCpu }}{{ $_ := set $kinds "whole" (append $kinds.whole $name) }}{{ end -}}
-      {{- if and (not $flavor.resource) (or $flavor.spec.nodeLabels $flavor.spec.nodeTaints) }}{{ $_ := set $kinds "labelled" (append $kinds.labelled $name) }}{{ end -}}
+      {{- if and (not $flavor.resource) (or $flavor.spec.nodeLabels $flavor.spec.nodeTaints) }}{{ $_ := set $kinds "labelled"
+          (append $kinds.labelled $name) }}{{ end -}}
     {{- end -}}
   {{- end -}}
   {{- if not $clear -}}
   {{- else if and $kinds.whole (ne (len $kinds.whole) (len $kinds.chips)) -}}
-    {{- $wrong = append $wrong (printf "%s: only %s %s hostCpu and hostMemory; in one quota, all flavors with chips or none must have them." .key (join ", " $kinds.whole) (ternary "has" "have" (eq (len $kinds.whole) 1))) -}}
+    {{- printf "%s: only %s %s hostCpu and hostMemory; in one quota, all flavors with chips or none must have them.\n" .key
+        (join ", " $kinds.whole) (ternary "has" "have" (eq (len $kinds.whole) 1)) -}}
   {{- else if and $kinds.whole $kinds.others -}}
-    {{- $wrong = append $wrong (printf "%s.%s.resources: the hosts of %s take all resources from that flavor (hostCpu, hostMemory), which has none of these; remove this key." .key (first $kinds.others) (join ", " $kinds.whole)) -}}
+    {{- printf (print "%s.%s.resources: the hosts of %s take all resources from that flavor (hostCpu, hostMemory), which "
+        "has none of these; remove this key.\n") .key (first $kinds.others) (join ", " $kinds.whole) -}}
   {{- else if and $kinds.chips $kinds.labelled (not $kinds.whole) -}}
-    {{- $wrong = append $wrong (printf "%s.%s: hosts with chips also take cpu and memory from this flavor, and its node labels or taints would keep them off their nodes; remove the labels and taints of flavors.%s, or set hostCpu and hostMemory of the flavors with chips." .key (first $kinds.labelled) (first $kinds.labelled)) -}}
+    {{- printf (print "%s.%s: hosts with chips also take cpu and memory from this flavor, and its node labels or taints "
+        "would keep them off their nodes; remove the labels and taints of flavors.%s, or set hostCpu and "
+        "hostMemory of the flavors with chips.\n") .key (first $kinds.labelled) (first $kinds.labelled) -}}
   {{- end -}}
   {{- if not (and .queue $clear) -}}
   {{- else if and $kinds.chips (not $kinds.cpu) (not .chipsAlone) -}}
-    {{- $wrong = append $wrong (printf "%s contains only chips, so a run that requests cpu or memory, as every Ray head does, would never start; add a flavor with accelerator: cpu, or set %s: true." .key (.key | replace ".quota" ".chipsAlone")) -}}
+    {{- printf (print "%s contains only chips, so a run that requests cpu or memory, as every Ray head does, would never "
+        "start; add a flavor with accelerator: cpu, or set %s: true.\n") .key (.key | replace ".quota" ".chipsAlone") -}}
   {{- else if and $kinds.cpu .chipsAlone -}}
-    {{- $wrong = append $wrong (printf "%s is true, but %s has the cpu flavor %s; remove one of them." (.key | replace ".quota" ".chipsAlone") .key (first $kinds.cpu)) -}}
+    {{- printf "%s is true, but %s has the cpu flavor %s; remove one of them.\n" (.key | replace ".quota" ".chipsAlone") .key
+        (first $kinds.cpu) -}}
   {{- end -}}
   {{- if gt (len .quota) 64 -}}
-    {{- $wrong = append $wrong (printf "%s has %d flavors; Kueue accepts at most 64." .key (len .quota)) -}}
+    {{- printf "%s has %d flavors; Kueue accepts at most 64.\n" .key (len .quota) -}}
   {{- end -}}
-  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- /* Borrowing and lending require a cohort. */ -}}
 {{- define "queues.rules.quotaLimits" -}}
-  {{- $wrong := list -}}
   {{- range $limit := list "borrowing" "lending" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" -}}
     {{- if and (hasKey $.quota $limit) (not $.parent) -}}
-      {{- $wrong = append $wrong (printf "%s.%s requires %s, the cohort to %s." $.key $limit $.parentKey (ternary "borrow from" "lend to" (hasSuffix "orrowing" $limit))) -}}
+      {{- printf "%s.%s requires %s, the cohort to %s.\n" $.key $limit $.parentKey (ternary "borrow from" "lend to" (hasSuffix "orrowing"
+          $limit)) -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.quotaChips" -}}
-  {{- $wrong := list -}}
   {{- $quota := .quota -}}
   {{- range $field := list "cpu" "memory" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" "resources" -}}
     {{- if hasKey $quota $field -}}
-      {{- $wrong = append $wrong (printf "%s.%s: a flavor with chips is counted in slices; for the cpu and memory of its hosts, set hostCpu and hostMemory of the flavor." $.key $field) -}}
+      {{- printf (print "%s.%s: a flavor with chips is counted in slices; for the cpu and memory of its hosts, set hostCpu "
+          "and hostMemory of the flavor.\n") $.key $field -}}
     {{- end -}}
   {{- end -}}
   {{- if not (hasKey $quota "slices") -}}
-    {{- $wrong = append $wrong (printf "%s.slices is missing; set it to the number of slices of %d chips." .key (int64 .flavor.resolved.chips)) -}}
+    {{- printf "%s.slices is missing; set it to the number of slices of %d chips.\n" .key (int64 .flavor.resolved.chips) -}}
   {{- else -}}
     {{- $slices := int64 $quota.slices -}}
     {{- if and .queue (not (hasKey .some .flavor.resource)) -}}
-      {{- $wrong = append $wrong (printf "%s.slices is 0 and the queue cannot borrow, so no run would ever start; set it to at least 1." .key) -}}
+      {{- printf "%s.slices is 0 and the queue cannot borrow, so no run would ever start; set it to at least 1.\n" .key -}}
     {{- end -}}
     {{- if and .queue (hasKey $quota "lending") (gt (int64 $quota.lending) $slices) -}}
-      {{- $wrong = append $wrong (printf "%s.lending is %d; it must be at most slices, which is %d." .key (int64 $quota.lending) $slices) -}}
+      {{- printf "%s.lending is %d; it must be at most slices, which is %d.\n" .key (int64 $quota.lending) $slices -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong | toJson -}}
 {{- end -}}
 
 {{- define "queues.rules.quotaCpu" -}}
-  {{- $wrong := list -}}
   {{- $quota := .quota -}}
   {{- range $field := list "slices" "borrowing" "lending" -}}
     {{- if hasKey $quota $field -}}
-      {{- $wrong = append $wrong (printf "%s.%s: a cpu flavor is counted in cpu and memory, not in slices; remove this key." $.key $field) -}}
+      {{- printf "%s.%s: a cpu flavor is counted in cpu and memory, not in slices; remove this key.\n" $.key $field -}}
     {{- end -}}
   {{- end -}}
   {{- range $of := list "cpu" "memory" -}}
-    {{- $bad := list -}}
+    {{- $bad := "" -}}
     {{- range $field := list $of (printf "%sBorrowing" $of) (printf "%sLending" $of) -}}
       {{- if hasKey $quota $field -}}
-        {{- $bad = append $bad (include "queues.rules.quantity" (dict "key" (printf "%s.%s" $.key $field) "quantity" (get $quota $field) "example" (ternary "64 or 500m" "256Gi" (eq $of "cpu")))) -}}
+        {{- $example := ternary "64 or 500m" "256Gi" (eq $of "cpu") -}}
+        {{- $amount := dict "key" (printf "%s.%s" $.key $field) "quantity" (get $quota $field) "example" $example -}}
+        {{- $bad = print $bad (include "queues.rules.quantity" $amount) -}}
       {{- end -}}
     {{- end -}}
-    {{- $bad = compact $bad -}}
+    {{- $bad -}}
     {{- $lending := get $quota (printf "%sLending" $of) -}}
     {{- if not (hasKey $quota $of) -}}
-      {{- $bad = append $bad (printf "%s.%s is missing; heads and hosts take %s from it; write it like %s." $.key $of $of (ternary "64" "256Gi" (eq $of "cpu"))) -}}
-    {{- else if and (not $bad) $lending $.queue (gt (include "common.quantity.number" $lending | float64) (include "common.quantity.number" (get $quota $of) | float64)) -}}
-      {{- $bad = append $bad (printf "%s.%sLending is %v; it must be at most %s, which is %v." $.key $of $lending $of (get $quota $of)) -}}
+      {{- printf "%s.%s is missing; heads and hosts take %s from it; write it like %s.\n" $.key $of $of (ternary "64" "256Gi"
+          (eq $of "cpu")) -}}
+    {{- else if and (not $bad) $lending $.queue (gt (include "common.quantity.number" $lending | float64) (include "common.quantity.number"
+        (get $quota $of) | float64)) -}}
+      {{- printf "%s.%sLending is %v; it must be at most %s, which is %v.\n" $.key $of $lending $of (get $quota $of) -}}
     {{- end -}}
-    {{- $wrong = concat $wrong $bad -}}
   {{- end -}}
   {{- range $resource, $amount := $quota.resources -}}
     {{- if or (has $resource (list "cpu" "memory")) (not (regexMatch "^[a-z0-9]([-a-z0-9./]*[a-z0-9])?$" $resource)) -}}
-      {{- $wrong = append $wrong (printf "%s.resources: %q is not the name of another resource; write it like ephemeral-storage." $.key $resource) -}}
+      {{- printf "%s.resources: %q is not the name of another resource; write it like ephemeral-storage.\n" $.key $resource -}}
     {{- end -}}
   {{- end -}}
-  {{- $wrong = concat $wrong (include "queues.rules.limits" (dict "key" (printf "%s.resources" .key) "limits" $quota.resources) | fromJsonArray) -}}
-  {{- $wrong | toJson -}}
+  {{- include "queues.rules.limits" (dict "key" (printf "%s.resources" .key) "limits" $quota.resources) -}}
 {{- end -}}

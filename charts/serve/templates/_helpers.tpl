@@ -1,10 +1,8 @@
 {{- define "serve.validate" -}}
   {{- include "common.ownValues" (dict "values" .Values "others" (include "serve.others" .) "empty" (include "serve.emptyValues" .)) -}}
-  {{- $wrong := include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
-      "named" "the release's name") | fromJsonArray -}}
-  {{- if $wrong -}}
-    {{- fail (printf "\n%s\n" (join "\n" $wrong)) -}}
-  {{- end -}}
+  {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
+      "named" "the release's name")) -}}
+  {{- include "serve.setCluster" . -}}
 {{- end -}}
 
 {{- /* serve.autoscales: "true" if the number of replicas follows the load. Takes the values. */ -}}
@@ -13,27 +11,31 @@
 {{- end -}}
 
 {{- /*
-serve.values: JSON of the values as the templates of the Ray cluster read them: each replica has a slice of its own, and
-the hosts have the API key, the folders of caches in the storage, and logs with the output of replicas. Takes the values.
+serve.setCluster: set in the root context `cluster`, the values as the templates of the Ray cluster read them: each replica has a
+slice of its own, and the hosts have the API key, the folders of caches in the storage, and logs with the output of replicas;
+`slices`, its groups of hosts; and `resolved`, the slice of a replica. Renders nothing.
 */ -}}
-{{- define "serve.values" -}}
-  {{- $values := deepCopy . -}}
-  {{- $min := int64 .serve.replicas.min -}}
+{{- define "serve.setCluster" -}}
+  {{- $serve := .Values.serve -}}
+  {{- $values := deepCopy .Values -}}
+  {{- $min := int64 $serve.replicas.min -}}
   {{- $_ := set $values.slice "count" $min -}}
   {{- $_ := set $values.cluster "minSlices" $min -}}
-  {{- $_ := set $values.cluster "maxSlices" (int64 .serve.replicas.max) -}}
-  {{- if .serve.apiKey.required -}}
-    {{- $_ := set $values.worker.secretEnv "SLIPWAY_API_KEY" (pick .serve.apiKey "name" "key") -}}
+  {{- $_ := set $values.cluster "maxSlices" (int64 $serve.replicas.max) -}}
+  {{- if $serve.apiKey.required -}}
+    {{- $_ := set $values.worker.secretEnv "SLIPWAY_API_KEY" (pick $serve.apiKey "name" "key") -}}
   {{- end -}}
   {{- /* The replicas' output is in the logs of the hosts' pods, instead of files, without what Ray itself reports. */ -}}
   {{- $env := dict "RAY_LOG_TO_STDERR" "1" "RAY_BACKEND_LOG_LEVEL" "warning" -}}
-  {{- if hasPrefix "hf:" .serve.model }}{{ $_ := set $env "HF_HOME" (printf "%s/huggingface" .storage.mountPath) }}{{ end -}}
+  {{- if hasPrefix "hf:" $serve.model }}{{ $_ := set $env "HF_HOME" (printf "%s/huggingface" $values.storage.mountPath) }}{{ end -}}
   {{- /* vLLM compiles for minutes on a TPU. With this folder, only the first replica does. */ -}}
-  {{- if eq (get .common.accelerators .slice.accelerator).kind "tpu" -}}
-    {{- $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" .storage.mountPath) -}}
+  {{- if eq (get $values.common.accelerators $values.slice.accelerator).kind "tpu" -}}
+    {{- $_ := set $env "VLLM_XLA_CACHE_PATH" (printf "%s/vllm-xla-cache" $values.storage.mountPath) -}}
   {{- end -}}
   {{- $_ := set $values.worker "env" (mergeOverwrite $env $values.worker.env) -}}
-  {{- $values | toJson -}}
+  {{- $_ := set . "cluster" $values -}}
+  {{- include "common.slices" (dict "values" $values "longLived" false "split" true "into" .) -}}
+  {{- $_ := set . "resolved" (first .slices).slice.resolved -}}
 {{- end -}}
 
 {{- /* serve.model: what the engine loads: a folder, or ORG/NAME. Takes the values. */ -}}
@@ -47,12 +49,14 @@ the hosts have the API key, the folders of caches in the storage, and logs with 
   {{- end -}}
 {{- end -}}
 
-{{- /* serve.arguments: JSON of the arguments of the application (trainer/serving/settings.py). */ -}}
-{{- define "serve.arguments" -}}
-  {{- $serve := .Values.serve -}}
-  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false
-      "split" false) | fromJsonArray | first).slice.resolved -}}
-  {{- $arguments := dict "model" (include "serve.model" .Values) "name" ($serve.name | default .Release.Name) "engine" $serve.engine -}}
+{{- /* serve.setArguments: set in `into` the arguments of the application (trainer/serving/settings.py). Takes `root`. */ -}}
+{{- define "serve.setArguments" -}}
+  {{- $serve := .root.Values.serve -}}
+  {{- $resolved := .root.resolved -}}
+  {{- $arguments := .into -}}
+  {{- $_ := set $arguments "model" (include "serve.model" .root.Values) -}}
+  {{- $_ := set $arguments "name" ($serve.name | default .root.Release.Name) -}}
+  {{- $_ := set $arguments "engine" $serve.engine -}}
   {{- $_ := set $arguments "context_length" (int64 $serve.contextLength) -}}
   {{- $_ := set $arguments "dtype" $serve.dtype -}}
   {{- $_ := set $arguments "require_api_key" $serve.apiKey.required -}}
@@ -62,18 +66,16 @@ the hosts have the API key, the folders of caches in the storage, and logs with 
     {{- $_ := set $arguments "hosts" (int64 $resolved.hosts) -}}
     {{- $_ := set $arguments "engine_args" $serve.engineArgs -}}
   {{- end -}}
-  {{- $arguments | toJson -}}
 {{- end -}}
 
 {{- /*
-serve.deployment: JSON of the options of the deployment, in the form of Ray Serve's config file. A replica requests all
+serve.deployment: YAML of the options of the deployment, in the form of Ray Serve's config file. A replica requests all
 chips of its host, or all CPUs of a host without chips, so that each host has one replica. A replica on several hosts
 requests them as a placement group with one bundle for each host, as vLLM's executor for TPUs expects them.
 */ -}}
 {{- define "serve.deployment" -}}
   {{- $serve := .Values.serve -}}
-  {{- $resolved := (include "common.slices" (dict "values" .Values "longLived" false
-      "split" false) | fromJsonArray | first).slice.resolved -}}
+  {{- $resolved := .resolved -}}
   {{- $chips := int64 $resolved.chipsPerHost -}}
   {{- $deployment := dict "name" "Model" "max_ongoing_requests" (int64 $serve.maxRequests)
       "max_queued_requests" (int64 $serve.maxQueuedRequests) -}}
@@ -100,7 +102,7 @@ requests them as a placement group with one bundle for each host, as vLLM's exec
     {{- $_ := set $deployment "placement_group_bundles" $bundles -}}
     {{- $_ := set $deployment "placement_group_strategy" "STRICT_SPREAD" -}}
   {{- end -}}
-  {{- $deployment | toJson -}}
+  {{- toYaml $deployment -}}
 {{- end -}}
 
 {{- /* serve.cpus: the CPUs of a Ray node with this CPU request, which KubeRay rounds up to a whole number. */ -}}
@@ -108,13 +110,23 @@ requests them as a placement group with one bundle for each host, as vLLM's exec
   {{- include "common.quantity.number" . | float64 | ceil -}}
 {{- end -}}
 
-{{- /* serve.config: JSON of Ray Serve's config: one application, whose route is /. */ -}}
+{{- /* serve.config: YAML of Ray Serve's config: one application, whose route is /. */ -}}
 {{- define "serve.config" -}}
-  {{- $serve := .Values.serve -}}
-  {{- $http := dict "host" "0.0.0.0" "port" (int64 $serve.port) -}}
-  {{- with int64 $serve.health.requestSeconds }}{{ $_ := set $http "request_timeout_s" . }}{{ end -}}
-  {{- $application := dict "name" "model" "route_prefix" "/" "import_path" "trainer.serving.app:build" -}}
-  {{- $_ := set $application "args" (include "serve.arguments" . | fromJson) -}}
-  {{- $_ := set $application "deployments" (list (include "serve.deployment" . | fromJson)) -}}
-  {{- dict "proxy_location" "EveryNode" "http_options" $http "applications" (list $application) | toJson -}}
+{{- $arguments := dict }}
+{{- include "serve.setArguments" (dict "root" . "into" $arguments) }}
+applications:
+- args:
+    {{- toYaml $arguments | nindent 4 }}
+  deployments:
+  - {{ include "serve.deployment" . | nindent 4 | trim }}
+  import_path: trainer.serving.app:build
+  name: model
+  route_prefix: /
+http_options:
+  host: 0.0.0.0
+  port: {{ int64 .Values.serve.port }}
+  {{- with int64 .Values.serve.health.requestSeconds }}
+  request_timeout_s: {{ . }}
+  {{- end }}
+proxy_location: EveryNode
 {{- end -}}

@@ -44,6 +44,9 @@ def table() -> dict[str, Any]:
     text = (charts_dir() / "common" / "templates" / "_value_rules.tpl").read_text(encoding="utf-8")
     text = text.split(_START)[1].rsplit(_END)[0]
     content: dict[str, Any] = json.loads(_COMMENT.sub("", text))
+    for entry in (content["patterns"], *content["rules"]):  # long texts are lists of their parts
+        fields = ("message", "matches", "forbids") if "rule" in entry else [*entry]
+        entry |= {key: "".join(entry[key]) for key in fields if key in entry}
     return content
 
 
@@ -158,10 +161,8 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
         given, value = _at(item.entry, key[1:]) if key.startswith(".") else _lookup(tree, key)
         if isinstance(wanted, bool):
             holds = bool(value) == wanted
-        elif wanted == "{name}":
-            holds = value == item.name
         elif not isinstance(wanted, Mapping):
-            holds = value == wanted
+            holds = value == (item.name if wanted == "{name}" else wanted)
         elif "given" in wanted:
             holds = given == wanted["given"]
         else:
@@ -182,7 +183,7 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
         return len(checked) > int(rule["longest"])
     if "includes" in rule:
         entries = checked if isinstance(checked, list) else []
-        return not {*rule["includes"]} <= {entry.get("name") for entry in entries if isinstance(entry, dict)}
+        return not {*rule["includes"]} <= {_at(entry, "name")[1] for entry in entries}
     if "equals" in rule:
         wanted = _lookup(tree, rule["equals"])[1]
         return bool(wanted) and wanted != checked

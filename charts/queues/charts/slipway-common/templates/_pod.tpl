@@ -1,7 +1,7 @@
 {{- /*
 common.pod: YAML (metadata, spec) of the pod template for a Ray cluster's head and for every host of a slice.
 
-values       the values of the chart
+values       the values of the chart; entries of head.pods or worker.pods replace those of `pods`
 head         whether the pod is the head of a Ray cluster
 slice        for a host: the values of its slice, with the resolved slice under the key "resolved"
 cpu, memory  requests of the container; "" for no request
@@ -12,10 +12,10 @@ restart      restart policy; "" for the default of the owner
 token        whether the token of the service account is mounted
 */ -}}
 {{- define "common.pod" -}}
-{{- $pods := include "common.pods" . | fromYaml -}}
-{{- if $pods.extra -}}
+{{- $_ := set . "pods" (mergeOverwrite (deepCopy .values.pods) (deepCopy (ternary .values.head.pods .values.worker.pods .head))) -}}
+{{- if .pods.extra -}}
 {{- $pod := include "common.pod.template" . | fromYaml -}}
-{{- $_ := mergeOverwrite $pod.spec $pods.extra -}}
+{{- $_ := mergeOverwrite $pod.spec .pods.extra -}}
 {{- toYaml $pod -}}
 {{- else -}}
 {{- include "common.pod.template" . -}}
@@ -25,13 +25,13 @@ token        whether the token of the service account is mounted
 {{- /* common.pod.template: the pod template without pods.extra. */ -}}
 {{- define "common.pod.template" -}}
 {{- $values := .values }}
-{{- $pods := include "common.pods" . | fromYaml }}
+{{- $pods := .pods }}
 {{- $host := and (not .head) $values.security.hostNetwork }}
-{{- $user := $values.security.runAsUser | int64 }}
-{{- if and .head (eq $user 0) }}{{ $user = 1000 }}{{ end }}
+{{- $user := ternary 1000 (int64 $values.security.runAsUser) (and .head (not (int64 $values.security.runAsUser))) }}
 {{- $labels := mergeOverwrite (deepCopy $values.commonLabels) ($pods.labels | default dict) .labels -}}
 {{- $annotations := mergeOverwrite (deepCopy $values.commonAnnotations) ($pods.annotations | default dict) -}}
-{{- $annotations = mergeOverwrite $annotations (include "common.pod.storageAnnotations" $values.storage | fromJson) .annotations -}}
+{{- include "common.pod.annotateStorage" (dict "storage" $values.storage "into" $annotations) -}}
+{{- $annotations = mergeOverwrite $annotations .annotations -}}
 {{- if not $values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
 metadata:
   {{- with $labels }}
@@ -116,9 +116,9 @@ spec:
           containerPort: {{ int64 $port }}
         {{- end }}
       {{- end }}
-      {{- with include "common.pod.env" . | fromJsonArray }}
+      {{- with include "common.pod.env" . }}
       env:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       {{- with ternary $values.head.envFrom $values.worker.envFrom .head }}
       envFrom:
@@ -126,9 +126,9 @@ spec:
         - {{ ternary "configMapRef" "secretRef" (eq $kind "ConfigMap") }}: {name: {{ $name | quote }}}
         {{- end }}
       {{- end }}
-      {{- with include "common.pod.resources" . | fromJson }}
+      {{- with include "common.pod.resources" . }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       {{- $lifecycle := ternary (pick $pods "lifecycle") dict (not (empty $pods.lifecycle)) }}
       {{- with mergeOverwrite $lifecycle (.container.more | default dict) }}

@@ -1,10 +1,5 @@
 {{- /* The parts of the pod template in _pod.tpl. They take its arguments, unless a comment lists others. */ -}}
 
-{{- /* common.pods: YAML of the values `pods`, with those of head.pods or worker.pods, which replace entries of the same name. */ -}}
-{{- define "common.pods" -}}
-{{- mergeOverwrite (deepCopy .values.pods) (ternary .values.head.pods .values.worker.pods .head) | toYaml -}}
-{{- end -}}
-
 {{- /* common.pod.containers: YAML of sidecars or init containers. Takes `containers`, by name, and the values `image`. */ -}}
 {{- define "common.pod.containers" -}}
 {{- $in := . -}}
@@ -54,7 +49,7 @@ capabilities:
       {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $secret.name "key" $secret.key))) -}}
     {{- end -}}
   {{- end -}}
-  {{- $env | toJson -}}
+  {{- with $env }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
 {{- /* Memory and chips have limits equal to their requests. CPU has none, so that a pod can use idle cores. */ -}}
@@ -74,26 +69,23 @@ capabilities:
   {{- $resources := dict -}}
   {{- with $requests }}{{ $_ := set $resources "requests" . }}{{ end -}}
   {{- with $limits }}{{ $_ := set $resources "limits" . }}{{ end -}}
-  {{- $resources | toJson -}}
+  {{- with $resources }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
-{{- /* The annotations with which GKE adds its gcsfuse sidecar to the pod. Takes the values `storage`. */ -}}
-{{- define "common.pod.storageAnnotations" -}}
-  {{- $annotations := dict -}}
-  {{- if or (eq .kind "gcsfuse") .text.bucket -}}
-    {{- $_ := set $annotations "gke-gcsfuse/volumes" "true" -}}
-    {{- range $name, $limit := .sidecarLimits -}}
-      {{- $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) -}}
+{{- /* Set in the dict `into` the annotations with which GKE adds its gcsfuse sidecar to the pod. Takes the values `storage`. */ -}}
+{{- define "common.pod.annotateStorage" -}}
+  {{- if or (eq .storage.kind "gcsfuse") .storage.text.bucket -}}
+    {{- $_ := set .into "gke-gcsfuse/volumes" "true" -}}
+    {{- range $name, $limit := .storage.sidecarLimits -}}
+      {{- $_ := set $.into (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) -}}
     {{- end -}}
   {{- end -}}
-  {{- $annotations | toJson -}}
 {{- end -}}
 
 {{- /*
-common.pod.metricsPort: JSON dict with the name and number of the port on which the trainer serves its metrics. The name
-is not `metrics`, because KubeRay uses this name for the port of Ray's own metrics. Takes the values.
+common.pod.addMetricsPort: set in `ports` the port on which the trainer serves its metrics. The name is not `metrics`, because
+KubeRay uses this name for the port of Ray's own metrics. Takes `values`. Renders nothing.
 */ -}}
-{{- define "common.pod.metricsPort" -}}
-  {{- $port := int64 .tracking.metricsPort -}}
-  {{- ternary (dict "train-metrics" $port) dict (gt $port 0) | toJson -}}
+{{- define "common.pod.addMetricsPort" -}}
+  {{- with int64 .values.tracking.metricsPort }}{{ $_ := set $.ports "train-metrics" . }}{{ end -}}
 {{- end -}}

@@ -1,71 +1,79 @@
 {{- /*
-common.rules: JSON list of sentences, one for each problem of the values; of `values`, `kind` (ray-job, job-set, or
-cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most rules are in the
+common.rules: a sentence in a line for each problem of the values; of `values`, `kind` (ray-job, job-set, or
+cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most rules
+are in the
 table common.valueRules. Here are those that calculate; launcher/config/checks/cluster_rules.py has them for runs, too.
 */ -}}
 {{- define "common.rules" -}}
 {{- $v := .values }}
 {{- $longLived := eq .kind "cluster" }}
 {{- $values := mergeOverwrite (deepCopy (omit $v "common" "global")) (dict "run" (dict "name" .name)) }}
-{{- $problems := include "common.rules.accelerators" (dict "values" $v "longLived" $longLived) | fromJsonArray }}
-{{- $problems = concat $problems (include "common.rules.alternatives" $v | fromJsonArray) }}
-{{- if not $problems }}
-{{- $groups := include "common.slices" (dict "values" $v "longLived" $longLived "split" (ne .kind "job-set")) | fromJsonArray }}
+{{- $ofSlices := include "common.rules.accelerators" (dict "values" $v "longLived" $longLived) }}
+{{- $ofSlices = print $ofSlices (include "common.rules.alternatives" $v) }}
+{{- $groups := list }}
+{{- if not $ofSlices }}
+{{- $resolved := dict "values" $v "longLived" $longLived "split" (ne .kind "job-set") }}
+{{- include "common.slices" (set $resolved "into" $resolved) }}
+{{- $groups = $resolved.slices }}
 {{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
+{{- end }}
+{{- include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" false "named" .named) }}
+{{- $ofSlices }}
 {{- $names := list }}
 {{- range $groups }}
-{{- $problems = concat $problems (include "common.rules.group" (dict "group" . "kind" $.kind "nodeSelector" $v.worker.nodeSelector) | fromJsonArray) }}
+{{- include "common.rules.group" (dict "group" . "kind" $.kind "nodeSelector" $v.worker.nodeSelector) }}
 {{- if and (has .group $names) (ne .group "slice") }}
-{{- $problems = append $problems (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group) }}
+{{- printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one.\n" .key .group }}
 {{- end }}
 {{- $names = append $names .group }}
 {{- end }}
 {{- if gt (len $groups) 17 }}
 {{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
 {{- $or := ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology") }}
-{{- $problems = append $problems (printf "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s." $key (add 1 (len $groups)) $or) }}
-{{- end }}
+{{- printf (print "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s.\n")
+    $key (add 1 (len $groups)) $or }}
 {{- end }}
 {{- if and $v.from (eq (first (splitList "@" $v.from)) .name) }}
-{{- $problems = append $problems (printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints." $v.from) }}
+{{- printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints.\n" $v.from }}
 {{- end }}
 {{- if $longLived }}
 {{- $min := int64 $v.cluster.minSlices }}
 {{- $max := int64 $v.cluster.maxSlices }}
 {{- if and $max (gt $min $max) }}
-{{- $problems = append $problems (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." $min $max) }}
+{{- printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d.\n" $min $max }}
 {{- end }}
 {{- end }}
 {{- if eq .kind "serve" }}
-{{- $problems = concat $problems (include "common.rules.serve" $values | fromJsonArray) }}
+{{- include "common.rules.serve" $values }}
 {{- end }}
-{{- $problems = concat $problems (include "common.rules.sizes" $values | fromJsonArray) }}
-{{- $table := include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" false "named" .named) | fromJsonArray }}
-{{- concat $table $problems | uniq | toJson }}
+{{- include "common.rules.sizes" $values }}
 {{- end -}}
 
-{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; `kind`; and `nodeSelector` of the values. */ -}}
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; `kind`; and `nodeSelector` of the values. */
+-}}
 {{- define "common.rules.group" -}}
-  {{- $problems := list -}}
   {{- $resolved := .group.slice.resolved -}}
-  {{- with $resolved.error }}{{ $problems = append $problems . }}{{ end -}}
-  {{- $values := dict "slice" .group.slice "worker" (set (pick .group "cpu" "memory") "nodeSelector" .nodeSelector) "accelerator" $resolved -}}
-  {{- $problems = concat $problems (include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) | fromJsonArray) -}}
+  {{- with $resolved.error }}{{ println . }}{{ end -}}
+  {{- $values := dict "slice" .group.slice "worker" (set (pick .group "cpu" "memory") "nodeSelector" .nodeSelector) "accelerator"
+      $resolved -}}
+  {{- include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) -}}
   {{- with .group -}}
-    {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice") (has .group (list "slice" "head" "headgroup"))) -}}
-      {{- $problems = append $problems (printf "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or headgroup, which are reserved." .key .group) -}}
+    {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice")
+        (has .group (list "slice" "head" "headgroup"))) -}}
+      {{- printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
+          "headgroup, which are reserved.\n") .key .group -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}
 
 {{- /* common.rules.alternatives: problems of slice.any. One object can have only alternatives with the same hosts, and
 launcher submits one object after another for the rest. Takes the values. */ -}}
 {{- define "common.rules.alternatives" -}}
-  {{- $problems := list -}}
   {{- $slice := .slice -}}
-  {{- if and .slice.any (has "flex-start" (include "common.provisionings" .slice | fromJsonArray)) (gt (int64 .run.deadlineSeconds) 604800) -}}
-    {{- $problems = append $problems (printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds." (int64 .run.deadlineSeconds)) -}}
+  {{- $flexStart := false -}}
+  {{- range .slice.any }}{{ if eq (.provisioning | default $slice.provisioning) "flex-start" }}{{ $flexStart = true }}{{ end }}{{ end -}}
+  {{- if and $flexStart (gt (int64 .run.deadlineSeconds) 604800) -}}
+    {{- printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds.\n" (int64 .run.deadlineSeconds) -}}
   {{- end -}}
   {{- range $index, $one := .slice.any -}}
     {{- $other := list -}}
@@ -73,12 +81,12 @@ launcher submits one object after another for the rest. Takes the values. */ -}}
       {{- if ne ($value | toString) (get $slice $key | toString) }}{{ $other = append $other $key }}{{ end -}}
     {{- end -}}
     {{- if $other -}}
-      {{- $problems = append $problems (printf "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning and reservation. launcher submit tries others one after another." (add 1 $index) (join ", " $other)) -}}
+      {{- printf (print "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning "
+          "and reservation. launcher submit tries others one after another.\n") (add 1 $index) (join ", " $other) -}}
     {{- else if and (eq (.provisioning | default $slice.provisioning) "reservation") (not (.reservation | default $slice.reservation)) -}}
-      {{- $problems = append $problems (printf "slice.any: alternative %d has provisioning: reservation; reservation must name it." (add 1 $index)) -}}
+      {{- printf "slice.any: alternative %d has provisioning: reservation; reservation must name it.\n" (add 1 $index) -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}
 
 {{- /*
@@ -86,7 +94,6 @@ common.rules.accelerators: contradictions in the rows that the values use of the
 `longLived`.
 */ -}}
 {{- define "common.rules.accelerators" -}}
-  {{- $problems := list -}}
   {{- $used := list .values.slice.accelerator -}}
   {{- if .longLived }}{{ range .values.cluster.groups }}{{ $used = append $used .accelerator }}{{ end }}{{ end -}}
   {{- range $name := uniq $used -}}
@@ -95,21 +102,22 @@ common.rules.accelerators: contradictions in the rows that the values use of the
     {{- $shapes := $row.topologies | default dict -}}
     {{- with $row.larger }}{{ $shapes = set (deepCopy $shapes) "4x4x4x1" .machineTypes }}{{ end -}}
     {{- range $shape, $types := $shapes -}}
-      {{- $key := printf "common.accelerators.%s.%s" $name (ternary (printf "topologies.%s" $shape) "larger" (hasKey ($row.topologies | default dict) $shape)) -}}
+      {{- $key := printf "common.accelerators.%s.%s" $name (ternary (printf "topologies.%s" $shape) "larger"
+          (hasKey ($row.topologies | default dict) $shape)) -}}
       {{- if not (regexMatch "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*$" $shape) -}}
-        {{- $problems = append $problems (printf "%s: %q is not a valid topology; write it like 4x4." $key $shape) -}}
+        {{- printf "%s: %q is not a valid topology; write it like 4x4.\n" $key $shape -}}
       {{- else -}}
         {{- $chips := 1 -}}
         {{- range splitList "x" $shape }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
         {{- range $types -}}
           {{- if not (hasKey $machines .) -}}
-            {{- $problems = append $problems (printf "%s: %q is not in common.accelerators.%s.machineTypes; add it there with its chips per host." $key . $name) -}}
+            {{- printf "%s: %q is not in common.accelerators.%s.machineTypes; add it there with its chips per host.\n" $key . $name -}}
           {{- else if mod $chips (get $machines . | int64) -}}
-            {{- $problems = append $problems (printf "%s: %d chips are not a whole number of hosts; a host of %s has %d chips." $key $chips . (get $machines . | int64)) -}}
+            {{- printf "%s: %d chips are not a whole number of hosts; a host of %s has %d chips.\n" $key $chips .
+                (get $machines . | int64) -}}
           {{- end -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}

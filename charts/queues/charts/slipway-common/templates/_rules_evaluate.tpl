@@ -1,13 +1,19 @@
 {{- /* The evaluation of common.valueRules; launcher/config/checks/value_rules.py does the same in Python. */ -}}
 
 {{- /*
-common.rules.evaluate: JSON list of the sentences of common.valueRules that the values break; of `values`, `kind`, and
+common.rules.evaluate: a line for each sentence of common.valueRules that the values break; of `values`, `kind`, and
 `each`: whether to evaluate the rules of a group of hosts, whose key is `group`, or the others. `named` is the key that
 sentences show for run.name.
 */ -}}
 {{- define "common.rules.evaluate" -}}
-  {{- $problems := list -}}
   {{- $table := include "common.valueRules" . | fromJson -}}
+  {{- range $entry := append $table.rules $table.patterns -}}
+    {{- range $field, $text := $entry -}}
+      {{- if and (kindIs "slice" $text) (or (not $entry.rule) (has $field (list "message" "matches" "forbids"))) -}}
+        {{- $_ := set $entry $field (join "" $text) -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
   {{- $failed := dict -}}
   {{- range $rule := $table.rules -}}
     {{- if not $rule.else }}{{ $failed = dict }}{{ end -}}
@@ -22,14 +28,14 @@ sentences show for run.name.
           {{- if not (or (hasKey $failedAbove $item.base) (and $rule.named (not (has $item.name $rule.named)))) -}}
             {{- if include "common.rules.broken" (dict "rule" $rule "item" $item "values" $.values "patterns" $table.patterns) -}}
               {{- $_ := set $failed $item.base true -}}
-              {{- $problems = append $problems (include "common.rules.message" (dict "rule" $rule "item" $item "values" $.values "group" $.group "named" $.named)) -}}
+              {{- println (include "common.rules.message" (dict "rule" $rule "item" $item "values" $.values "group" $.group
+                  "named" $.named)) -}}
             {{- end -}}
           {{- end -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}
 
 {{- /*

@@ -8,19 +8,18 @@ helm.sh/chart: {{ printf "%s-%s" .chart.Name .chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{- /*
-common.topologyRequest: JSON of the annotations that ask Kueue to keep the pods of a slice on one node pool, if
-slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool.
+common.requestTopology: set in `annotations` those that ask Kueue to keep the pods of a slice on one node pool, if
+slice.placement is topology. Takes `slice`; `sliced`: the pod set holds several slices, each on its own node pool. Renders
+nothing.
 */ -}}
-{{- define "common.topologyRequest" -}}
-  {{- $annotations := dict -}}
+{{- define "common.requestTopology" -}}
   {{- if and (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
     {{- $level := "cloud.google.com/gke-nodepool" -}}
     {{- if .sliced -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
+      {{- $_ := set .annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
+      {{- $_ := set .annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
     {{- else -}}
-      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
+      {{- $_ := set .annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
     {{- end -}}
   {{- end -}}
-  {{- $annotations | toJson -}}
 {{- end -}}

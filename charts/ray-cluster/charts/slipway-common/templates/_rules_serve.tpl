@@ -1,38 +1,40 @@
 {{- /* common.rules.serve: problems of a served model that no row of the table can find. Takes the values, with the
 resolved slice as `accelerator`, if it is valid. */ -}}
 {{- define "common.rules.serve" -}}
-  {{- $problems := list -}}
   {{- $serve := .serve -}}
   {{- $min := int64 $serve.replicas.min -}}
   {{- $max := int64 $serve.replicas.max -}}
   {{- $mount := .storage.mountPath -}}
   {{- if gt $min $max -}}
-    {{- $problems = append $problems (printf "serve.replicas.min is %d; it must be at most serve.replicas.max, %d." $min $max) -}}
+    {{- printf "serve.replicas.min is %d; it must be at most serve.replicas.max, %d.\n" $min $max -}}
   {{- else if and (lt $min $max) (eq .slice.placement "topology") -}}
-    {{- $problems = append $problems "serve.replicas: Kueue does not scale a cluster with slice.placement: topology; use exclusive, or as many replicas at least as at most." -}}
+    {{- println (print "serve.replicas: Kueue does not scale a cluster with slice.placement: topology; use exclusive, or as many "
+        "replicas at least as at most.") -}}
   {{- end -}}
   {{- if and (eq $serve.upgrade.strategy "incremental") (eq $min $max) -}}
-    {{- $problems = append $problems "serve.upgrade.strategy: incremental requires autoscaling; set serve.replicas.max above serve.replicas.min." -}}
+    {{- println "serve.upgrade.strategy: incremental requires autoscaling; set serve.replicas.max above serve.replicas.min." -}}
   {{- end -}}
   {{- if and (eq $serve.upgrade.strategy "incremental") (gt (int64 $serve.upgrade.stepPercent) (int64 $serve.upgrade.surgePercent)) -}}
-    {{- $problems = append $problems (printf "serve.upgrade.stepPercent is %d; it must be at most serve.upgrade.surgePercent, %d." (int64 $serve.upgrade.stepPercent) (int64 $serve.upgrade.surgePercent)) -}}
+    {{- printf "serve.upgrade.stepPercent is %d; it must be at most serve.upgrade.surgePercent, %d.\n" (int64 $serve.upgrade.stepPercent)
+        (int64 $serve.upgrade.surgePercent) -}}
   {{- end -}}
   {{- if and (hasPrefix "/" $serve.model) (not (hasPrefix (printf "%s/" $mount) $serve.model)) -}}
-    {{- $problems = append $problems (printf "serve.model: %q is not below storage.mountPath, %s, where the storage is mounted." $serve.model $mount) -}}
+    {{- printf "serve.model: %q is not below storage.mountPath, %s, where the storage is mounted.\n" $serve.model $mount -}}
   {{- end -}}
   {{- if gt (toJson $serve.engineArgs | len) 60000 -}}
-    {{- $problems = append $problems (printf "serve.engineArgs has %d bytes; it can have at most 60000." (toJson $serve.engineArgs | len)) -}}
+    {{- printf "serve.engineArgs has %d bytes; it can have at most 60000.\n" (toJson $serve.engineArgs | len) -}}
   {{- end -}}
   {{- if gt (int64 $serve.targetRequests) (int64 $serve.maxRequests) -}}
-    {{- $problems = append $problems (printf "serve.targetRequests is %d; it must be at most serve.maxRequests, %d." (int64 $serve.targetRequests) (int64 $serve.maxRequests)) -}}
+    {{- printf "serve.targetRequests is %d; it must be at most serve.maxRequests, %d.\n" (int64 $serve.targetRequests)
+        (int64 $serve.maxRequests) -}}
   {{- end -}}
   {{- with .accelerator -}}
     {{- $hosts := int64 .hosts -}}
     {{- if and (gt $hosts 1) (ne .kind "tpu") -}}
-      {{- $problems = append $problems (printf "slice.hosts is %d; a replica on %s runs on one host: set slice.hosts: 0." $hosts .name) -}}
+      {{- printf "slice.hosts is %d; a replica on %s runs on one host: set slice.hosts: 0.\n" $hosts .name -}}
     {{- else if and (gt $hosts 1) (or (ne $max 1) (ne $min 1)) -}}
-      {{- $problems = append $problems (printf "serve.replicas: a %s slice of %s has %d hosts, and a model on several hosts has one replica; set min and max to 1, or use a slice with one host (slice.machineType)." .name .topology $hosts) -}}
+      {{- printf (print "serve.replicas: a %s slice of %s has %d hosts, and a model on several hosts has one replica; set "
+          "min and max to 1, or use a slice with one host (slice.machineType).\n") .name .topology $hosts -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}

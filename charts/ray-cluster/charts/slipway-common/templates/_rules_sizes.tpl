@@ -8,28 +8,29 @@ charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cl
 {{- end -}}
 
 {{- define "common.limitTemplates.message" -}}
-  {{- printf "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the maximum of an object; put long texts into files in the storage%s." (int .) (ternary ", or use fewer groups of hosts" "" (gt (int .) 2)) -}}
+  {{- printf (print "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the maximum of an "
+      "object; put long texts into files in the storage%s.") (int .) (ternary ", or use fewer groups of hosts" "" (gt (int .) 2)) -}}
 {{- end -}}
 
 {{- /* common.rules.sizes: maps, lists and texts that are too large for an object, which Kubernetes stores several times. The
 admission policy of charts/queues has limits that are a little higher. Takes the values. */ -}}
 {{- define "common.rules.sizes" -}}
-  {{- $problems := list -}}
-  {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "head.envFrom" 50 "worker.nodeSelector" 50 "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
+  {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "head.envFrom" 50 "worker.nodeSelector" 50
+      "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
   {{- range $key := keys $most | sortAlpha -}}
     {{- $found := dict -}}
     {{- include "common.rules.at" (dict "values" $ "key" $key "into" $found) -}}
     {{- if gt (len $found.value) (get $most $key | int) -}}
-      {{- $problems = append $problems (printf "%s has %d entries; it can have at most %d." $key (len $found.value) (get $most $key)) -}}
+      {{- printf "%s has %d entries; it can have at most %d.\n" $key (len $found.value) (get $most $key) -}}
     {{- end -}}
   {{- end -}}
   {{- $sizes := dict "worker.env" 0 "run.command" 0 -}}
-  {{- range $name, $value := .worker.env }}{{ $_ := set $sizes "worker.env" (add (get $sizes "worker.env") (len $name) (len $value)) }}{{ end -}}
+  {{- range $name, $value := .worker.env }}{{ $_ := set $sizes "worker.env" (add (get $sizes "worker.env") (len $name)
+      (len $value)) }}{{ end -}}
   {{- range .run.command }}{{ $_ := set $sizes "run.command" (add (get $sizes "run.command") (len .)) }}{{ end -}}
   {{- range $key := keys $sizes | sortAlpha -}}
     {{- if gt (get $sizes $key | int) 60000 -}}
-      {{- $problems = append $problems (printf "%s has %d bytes; it can have at most 60000. Put long texts into a file in the storage." $key (get $sizes $key)) -}}
+      {{- printf "%s has %d bytes; it can have at most 60000. Put long texts into a file in the storage.\n" $key (get $sizes $key) -}}
     {{- end -}}
   {{- end -}}
-  {{- $problems | toJson -}}
 {{- end -}}

@@ -7,7 +7,7 @@ the same; tests/charts/test_presets_slices.py compares the two for every shape.
 common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) requests: what the table's row
 contains about one chip (kind, label, labelKey, resource, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost
 and, per slice, chips and hosts. If there is no such slice, `error` is a sentence that starts with a key below `key`.
-Takes `slice`, `accelerators` (the table) and `key`.
+Takes `slice`, `accelerators` (the table) and `key`. Sets `resolved` in `into`; renders nothing.
 */ -}}
 {{- define "common.slice" -}}
   {{- $name := .slice.accelerator -}}
@@ -47,14 +47,14 @@ Takes `slice`, `accelerators` (the table) and `key`.
   {{- end -}}
   {{- if $error -}}
     {{- /* The error has the keys of a slice because `helm lint` continues after a `fail`. */ -}}
-    {{- dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" "" "chipsPerHost" 0
-        "hosts" 0 "chips" 0 | toJson -}}
+    {{- $_ := set .into "resolved" (dict "error" (printf "%s.%s" .key $error) "name" $name "kind" "" "label" "" "topology" ""
+        "chipsPerHost" 0 "hosts" 0 "chips" 0) -}}
   {{- else -}}
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
     {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts
         "chips" (mul $perHost $hosts) -}}
-    {{- omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip"
-        | mergeOverwrite $of | toJson -}}
+    {{- $row = omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip" -}}
+    {{- $_ := set .into "resolved" (mergeOverwrite $of $row) -}}
   {{- end -}}
 {{- end -}}
 
@@ -110,19 +110,22 @@ by commas; "" if the row does not have the shape.
 {{- end -}}
 
 {{- /*
-common.nodeLabels: JSON of the labels that nodes with these machines have on GKE, or off GKE the label of the row. Pods
+common.nodeLabels: set in `into` the labels that nodes with these machines have on GKE, or off GKE the label of the row. Pods
 select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable.
 Takes `accelerator` (the result of common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
+Renders nothing.
 */ -}}
 {{- define "common.nodeLabels" -}}
-  {{- $labels := dict -}}
+  {{- $labels := .into -}}
   {{- if eq .accelerator.kind "tpu" -}}
-    {{- $labels = dict "cloud.google.com/gke-tpu-accelerator" .accelerator.label
-        "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
+    {{- $_ := set $labels "cloud.google.com/gke-tpu-accelerator" .accelerator.label -}}
+    {{- $_ := set $labels "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
     {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
     {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
   {{- else if eq .accelerator.kind "gpu" -}}
-    {{- with .accelerator.label }}{{ $labels = dict ($.accelerator.labelKey | default "cloud.google.com/gke-accelerator") . }}{{ end -}}
+    {{- with .accelerator.label -}}
+      {{- $_ := set $labels ($.accelerator.labelKey | default "cloud.google.com/gke-accelerator") . -}}
+    {{- end -}}
   {{- end -}}
   {{- if eq .provisioning "spot" -}}
     {{- $_ := set $labels "cloud.google.com/gke-spot" "true" -}}
@@ -131,5 +134,4 @@ Takes `accelerator` (the result of common.slice), `machineType` (as in the value
   {{- else if eq .provisioning "flex-start" -}}
     {{- $_ := set $labels "cloud.google.com/gke-flex-start" "true" -}}
   {{- end -}}
-  {{- $labels | toJson -}}
 {{- end -}}

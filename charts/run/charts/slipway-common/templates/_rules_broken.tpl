@@ -57,7 +57,8 @@
 {{- define "common.rules.message" -}}
   {{- $key := .item.key -}}
   {{- $slice := .group | default "slice" -}}
-  {{- if and (ne $slice "slice") (not (hasPrefix "worker.nodeSelector" $key)) }}{{ $key = regexReplaceAll "^(slice|worker)\\." $key (printf "%s." $slice) }}{{ end -}}
+  {{- if and (ne $slice "slice") (not (hasPrefix "worker.nodeSelector" $key)) }}{{ $key = regexReplaceAll "^(slice|worker)\\." $key
+      (printf "%s." $slice) }}{{ end -}}
   {{- if and .named (eq $key "run.name") }}{{ $key = .named }}{{ end -}}
   {{- $value := toString (ternary .item.name .item.value (eq (.rule.of | default "") "name")) -}}
   {{- $message := .rule.message -}}

@@ -10,18 +10,22 @@
   {{- .queue.name | default .team.name -}}
 {{- end -}}
 
-{{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes the values. */ -}}
+{{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes `values`, and `labels`. */ -}}
 {{- define "common.objectLabels" -}}
-  {{- $labels := deepCopy .commonLabels -}}
-  {{- with .team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
-  {{- with include "common.queue" . }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end -}}
-  {{- with .queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
-  {{- $labels | toJson -}}
+  {{- $labels := deepCopy .values.commonLabels -}}
+  {{- with .values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
+  {{- with include "common.queue" .values }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end -}}
+  {{- with .values.queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
+  {{- range $key, $value := mergeOverwrite $labels (.labels | default dict) }}
+{{ $key }}: {{ $value | quote }}
+  {{- end -}}
 {{- end -}}
 
 {{- /*
-common.slices: JSON list of the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
-values of its slice and, under "resolved", the result of common.slice), and the cpu and memory of a host.
+common.slices: set `slices` in `into` to the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
+values of its slice and, under "resolved", the result of common.slice; under "labelSets" the labels of the nodes that it can
+use, one set for each of its alternatives, which differ in their provisioning; and under "provisionings" how its machines can
+be provisioned), and the cpu and memory of a host. Renders nothing.
 
 Takes `values`; `longLived`: include the groups of cluster.groups; `split`: make one group per slice if slice.placement
 is topology. Kueue places a pod set as a unit, so with topology-aware scheduling every slice of a Ray cluster must be a
@@ -41,8 +45,9 @@ group of its own.
   {{- end -}}
   {{- $split := list -}}
   {{- range $groups -}}
-    {{- $resolved := include "common.slice" (dict "slice" .slice "accelerators" $values.common.accelerators "key" .key) | fromJson -}}
-    {{- $group := set . "slice" (set (deepCopy .slice) "resolved" $resolved) -}}
+    {{- $group := set . "slice" (deepCopy .slice) -}}
+    {{- include "common.slice" (dict "slice" .slice "accelerators" $values.common.accelerators "key" .key "into" .slice) -}}
+    {{- include "common.alternatives" .slice -}}
     {{- if and $.split (eq .slice.placement "topology") (gt (int64 .slice.count) 1) -}}
       {{- range $index := until (min 99 (int64 .slice.count) | int) -}}
         {{- $one := set (deepCopy $group.slice) "count" 1 -}}
@@ -52,7 +57,22 @@ group of its own.
       {{- $split = append $split $group -}}
     {{- end -}}
   {{- end -}}
-  {{- $split | toJson -}}
+  {{- $_ := set .into "slices" $split -}}
+{{- end -}}
+
+{{- /* common.alternatives: set `labelSets` and `provisionings` of the values of a slice, with `resolved`. Renders nothing. */ -}}
+{{- define "common.alternatives" -}}
+  {{- $sets := list -}}
+  {{- $provisionings := list -}}
+  {{- range .any | default (list dict) -}}
+    {{- $provisioning := .provisioning | default $.provisioning -}}
+    {{- $labels := dict -}}
+    {{- include "common.nodeLabels" (dict "accelerator" $.resolved "machineType" $.machineType "provisioning" $provisioning
+        "reservation" (.reservation | default $.reservation) "into" $labels) -}}
+    {{- $sets = append $sets $labels -}}
+    {{- $provisionings = append $provisionings $provisioning -}}
+  {{- end -}}
+  {{- $_ := set (set . "labelSets" $sets) "provisionings" (uniq $provisionings) -}}
 {{- end -}}
 
 {{- /*
@@ -102,4 +122,9 @@ _keys.tpl of the chart: `others`, the dotted keys of other charts, and `empty`. 
     {{- end -}}
   {{- end -}}
   {{- include "common.dropNulls" (dict "values" .values "keys" (append $maps "pods.*")) -}}
+{{- end -}}
+
+{{- /* common.fail: fail with the lines of `problems`, if there are any. Takes the text. */ -}}
+{{- define "common.fail" -}}
+  {{- with splitList "\n" . | compact | uniq }}{{ fail (printf "\n%s\n" (join "\n" .)) }}{{ end -}}
 {{- end -}}
