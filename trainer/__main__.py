@@ -14,6 +14,7 @@ from trainer.config import RunConfig, check, keep, keep_base, read, read_from_jo
 from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
+from trainer.weights import adapters
 
 _STOPPED = 3
 
@@ -46,6 +47,7 @@ def main() -> int:
         if arguments.no_ray and not arguments.check:
             stop_signal.exit_on_sigterm_until_training(_STOPPED)
         summary = check(config)
+        adapters.check(config)
         if arguments.check:
             if arguments.check_step:
                 from trainer import step_check

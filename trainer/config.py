@@ -26,7 +26,7 @@ from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError
 from trainer.metrics import now
 from trainer.metrics import read as read_metrics
-from trainer.tuning import pipeline, preferences
+from trainer.tuning import lora, pipeline, preferences
 from trainer.tuning.settings import Tuning
 from trainer.tuning.template import ChatTemplate
 
@@ -440,6 +440,13 @@ def _given(config: RunConfig) -> list[str]:
     return [str(config.tree.get("from") or ""), str(config.train.get("load_parameters_path") or "")]
 
 
+def frozen_weights(config: RunConfig, run: Path | None = None) -> str:
+    """Return the path of the weights that the run's adapters change. `run` is the run's folder, if it was moved."""
+    path = str(config.train.get("load_parameters_path") or "")
+    kept = _base(config, run or config.folder)
+    return str(kept["weights"]) if kept else _weights(config, path)
+
+
 def _steps(folder: Path) -> list[int]:
     """Return the numbers of the whole checkpoints in a folder, in order."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
@@ -476,6 +483,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
         "use_sft": False,
         "use_dpo": False,
         "sft_train_on_completion_only": True,
+        **lora.maxtext_keys(config.tuning.lora),
         # trainer/metrics.py writes it instead: evaluations truncate MaxText's file, and restarts duplicate its lines.
         "metrics_file": "",
         # MaxText has two: one is for inference, the other uploads to buckets by their URL.
@@ -514,6 +522,8 @@ def _derived(config: RunConfig) -> dict[str, Any]:
     if clash:
         raise ConfigError(f"train.{clash[0]} is set by Slipway from the run's other values; remove it from train.")
     keys = {**_DEFAULTS, **config.tuning.defaults(), **user, **owned}
+    if config.tuning.lora is not None:
+        keys.setdefault("weight_dtype", keys.get("dtype", "bfloat16"))  # frozen weights: no update is lost
     keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
     if config.tree.get("from"):
         keys["load_parameters_path"] = _weights(config, str(keys.get("load_parameters_path") or ""))

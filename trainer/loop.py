@@ -30,7 +30,7 @@ from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
-from trainer.tuning import pipeline, preferences
+from trainer.tuning import lora, pipeline, preferences
 from trainer.tuning.settings import DPO
 
 
@@ -294,6 +294,8 @@ class _Hooks:
                 replace(maxtext_train, "loss_fn", preferences.loss_function(tuning, maxtext_train.loss_fn))
             if tuning.method == DPO:
                 replace(maxtext_utils, "get_shaped_batch", preferences.shaped(maxtext_utils.get_shaped_batch))
+            if tuning.lora is not None:
+                stack.enter_context(lora.installed())
             if jax.process_count() == 1:
                 alone = LocalStopSignal()
                 self.stop = alone.give

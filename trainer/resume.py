@@ -9,6 +9,7 @@ from typing import Any
 
 from trainer.config import RunConfig, saved_steps
 from trainer.errors import ConfigError
+from trainer.tuning.settings import Tuning
 
 # Keys of MaxText that change which arrays a checkpoint has, or their shapes. launcher/config/resume.py compares the
 # effective values, and so refuses before the submit.
@@ -35,6 +36,12 @@ def check(config: RunConfig) -> None:
     for key in _OF_THE_MODEL:
         if theirs.get(key) != config.train.get(key):
             raise _refused(config, f"train.{key}", theirs.get(key), config.train.get(key), done)
+    adapters = Tuning.of(kept).lora
+    if config.tuning.lora != adapters or (adapters and kept.get("from") != config.tree.get("from")):
+        raise ConfigError(
+            f"{config.name} cannot continue from its last checkpoint: from, tuning.method or tuning.lora has changed, "
+            "and its adapters belong to the earlier values; change them back, or submit under a new name."
+        )
     if config.corpus is not None and (hosts := _hosts(kept)) not in (None, config.hosts):
         raise _refused(config, "the number of hosts", hosts, config.hosts, done)
 

@@ -1431,6 +1431,11 @@ GOOD_VALUES = {
         "data: {corpus: '', files: [/data/a.jsonl]}",
         RUNS,
     ),
+    "adapters": (
+        "from: base\ntuning: {method: lora, lora: {rank: 8, targets: [q_proj]}}\n"
+        "data: {corpus: '', files: [/data/a.jsonl]}",
+        RUNS,
+    ),
     "the text of a chat template": (
         "from: base\ntuning: {method: sft, template: '{{ messages }}'}\ndata: {corpus: '', files: [/data/a.jsonl]}",
         RUNS,

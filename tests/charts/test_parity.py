@@ -217,6 +217,7 @@ MAXTEXT = [
     Row("enable_single_controller", ABSENT, False, "MaxText's default, said: the other one is not for Ray Train."),
     Row("use_sft", ABSENT, False, "MaxText's default, said: tuning.method selects the training."),
     Row("use_dpo", ABSENT, False, "As use_sft."),
+    Row("lora", ABSENT, {"enable_lora": False}, "As use_sft."),
     Row("sft_train_on_completion_only", ABSENT, True, "As use_sft."),
     Row("num_slices", ABSENT, -1, "MaxText's default, said: counted from the devices."),
     Row("metrics_file", ABSENT, "", "MaxText's default, said: the trainer writes metrics.jsonl itself."),

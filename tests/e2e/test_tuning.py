@@ -1,4 +1,4 @@
-"""A model is tuned on conversations and on pairs in the claim, from the checkpoint of another run."""
+"""A model is tuned on conversations, with adapters, and on pairs in the claim, from the checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -47,3 +47,12 @@ def test_a_model_is_tuned_on_conversations_and_pairs(team: Team) -> None:
     team.submit([*team.trainer("preferred", "job-set"), "-f", values], *short, *sets)
     team.becomes("preferred", "succeeded", seconds=TRAINED)
     assert team.status("preferred")["loss"] < 0.69, "the loss of the first step is 0.693"
+
+    adapters = ("--set", "tuning.method=lora", "--set", "tuning.lora.rank=4")
+    team.submit([*team.trainer("adapted", "job-set"), "-f", values], *short, *adapters)
+    team.becomes("adapted", "succeeded", seconds=TRAINED)
+    assert team.status("adapted")["loss"] < 10, "the loss of a model with random weights is above 10"
+    for options in ((), ("--merge",)):
+        done = team.member.launcher("export", "adapted", *options, "-n", team.name, seconds=1000)
+        assert done.code == 0, str(done)
+        team.delete("adapted-export")

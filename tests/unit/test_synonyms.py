@@ -111,6 +111,6 @@ def test_each_key_that_maxtext_no_longer_has_leads_on(key: str) -> None:
     assert any(words and words in message for words in expected), message
 
 
-def test_lora_rank_is_for_another_program() -> None:
+def test_lora_rank_is_in_another_section() -> None:
     (problem,) = api.check(["quickstart"], ["train.lora_rank=8"])
-    assert "does not do LoRA" in problem.message
+    assert "set tuning.method: lora" in problem.message

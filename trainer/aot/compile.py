@@ -27,7 +27,7 @@ from trainer.aot.topology import Topology, describe
 from trainer.config import RunConfig
 from trainer.data import Corpus, Unit, is_given
 from trainer.errors import ConfigError
-from trainer.tuning import preferences
+from trainer.tuning import lora, preferences
 from trainer.tuning.settings import DPO, Tuning
 
 # The errors that MaxText, Flax, Pallas and JAX raise for an invalid config.
@@ -213,6 +213,11 @@ def traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
 
     The step of DPO includes its reference: the weights are an argument, and their forward pass is a part of the step.
     """
+    with lora.installed() if tuning.lora else contextlib.nullcontext():
+        return _traced(config, mesh, tuning)
+
+
+def _traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     import jax
     from maxtext.trainers.pre_train import train, train_compile
     from maxtext.utils import maxtext_utils, sharding

@@ -89,7 +89,7 @@ def _export(config: Path, saved: Path, step: int, target: Path) -> None:
     # A process of its own: JAX and the checkpoint need memory that the model needs afterwards.
     done = subprocess.run(
         [
-            *(sys.executable, "-P", "-m", "trainer.weights", "export"),
+            *(sys.executable, "-P", "-m", "trainer.weights", "export", "--merge"),
             *("--config", str(config), "--checkpoint", str(saved), "--step", str(step), "--to", str(target)),
         ],
         stdin=subprocess.DEVNULL,

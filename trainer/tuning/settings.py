@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PRETRAIN, SFT, DPO, ORPO = "pretrain", "sft", "dpo", "orpo"
+PRETRAIN, SFT, LORA, QLORA, DPO, ORPO = "pretrain", "sft", "lora", "qlora", "dpo", "orpo"
 PAIRS = (DPO, ORPO)
 """The methods whose examples are pairs of a better and a worse answer."""
 CUT, DROP, REFUSE = "cut", "drop", "refuse"
@@ -16,6 +16,21 @@ CUT, DROP, REFUSE = "cut", "drop", "refuse"
 _DEFAULTS: Mapping[str, Any] = {"learning_rate": 2e-5, "warmup_steps_fraction": 0.03}
 # Of trl's DPOConfig and ORPOConfig 0.25, and the warm-up of Zephyr's recipe.
 _DEFAULTS_OF_PAIRS: Mapping[str, Any] = {"learning_rate": 1e-6, "warmup_steps_fraction": 0.1}
+# trl recommends ten times as much for adapters, which start at zero.
+_OF_ADAPTERS: Mapping[str, Any] = {"learning_rate": 2e-4}
+
+
+@dataclass(frozen=True)
+class Lora:
+    """The values `tuning.lora`: `targets` are matrices by their names in Hugging Face format; () means all of them.
+
+    The defaults are those of trl's ModelConfig 0.25. `quantized` is whether the frozen matrices have 4 bits (QLoRA).
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = ()
+    quantized: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,18 +46,21 @@ class Tuning:
     turns: str = "all"
     long: str = CUT
     beta: float = 0.1
+    lora: Lora | None = None
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Tuning:
         """Return the settings of a run config."""
         values = {key: value for key, value in (tree.get("tuning") or {}).items() if value is not None}
+        method = str(values.get("method") or PRETRAIN)
         return cls(
-            str(values.get("method") or PRETRAIN),
+            method,
             str(values.get("template") or ""),
             {str(key): str(value) for key, value in (values.get("columns") or {}).items() if value},
             str(values.get("turns") or "all"),
             str(values.get("tooLong") or CUT),
             float(values.get("beta") or 0.1),
+            _lora(values.get("lora") or {}, quantized=method == QLORA) if method in (LORA, QLORA) else None,
         )
 
     @property
@@ -56,10 +74,19 @@ class Tuning:
     @property
     def keeps_base(self) -> bool:
         """Whether each start of the run reads the weights that it started from, not only the first."""
-        return self.method == DPO
+        return self.method == DPO or self.lora is not None
 
     def defaults(self) -> Mapping[str, Any]:
         """Return the keys of MaxText that the method sets if the user does not."""
         if self.reads_pairs:
             return _DEFAULTS_OF_PAIRS
-        return _DEFAULTS if self.applies else {}
+        return {**_DEFAULTS, **(_OF_ADAPTERS if self.lora else {})} if self.applies else {}
+
+
+def _lora(values: Mapping[str, Any], *, quantized: bool) -> Lora:
+    return Lora(
+        int(values.get("rank") or Lora.rank),
+        float(values.get("alpha") or Lora.alpha),
+        tuple(map(str, values.get("targets") or ())),
+        quantized,
+    )

@@ -30,6 +30,7 @@ def main() -> int:
     export.add_argument("--step", type=int, help="the checkpoint's step (default: the last whole one)")
     export.add_argument("--to", type=Path, required=True, help="the folder to create")
     export.add_argument("--dtype", choices=sorted(safetensors_files.NAMES), default="float32")
+    export.add_argument("--merge", action="store_true", help="of a run with adapters: write a whole model")
     export.add_argument("--facts", type=Path, help="JSON for the model card: losses and data")
     back = commands.add_parser("import", help="write a folder in Hugging Face format as weights to start a run from")
     back.add_argument("--config", type=Path, required=True, help="the run config of the run that will use the weights")
@@ -70,6 +71,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         destination=destination,
         dtype=arguments.dtype,
         facts=_facts(arguments.facts),
+        merge=arguments.merge,
     )
 
 

@@ -12,29 +12,55 @@ import yaml
 from trainer.config import RunConfig
 from trainer.weights.model import Model
 
+_LOAD = {
+    False: (
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'model = AutoModelForCausalLM.from_pretrained("PATH_OR_NAME")',
+        'tokenizer = AutoTokenizer.from_pretrained("PATH_OR_NAME")',
+    ),
+    True: (
+        "from peft import PeftModel",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("MODEL"), "PATH_OR_NAME")',
+        'tokenizer = AutoTokenizer.from_pretrained("PATH_OR_NAME")',
+    ),
+}
 
-def text(config: RunConfig, model: Model, *, step: int, dtype: str, parameters: int, facts: Mapping[str, Any]) -> str:
-    """Return the card. `facts` come from the launcher; without any, the run's metrics.jsonl has the losses."""
+
+def text(
+    config: RunConfig,
+    model: Model,
+    *,
+    step: int,
+    dtype: str,
+    parameters: int,
+    facts: Mapping[str, Any],
+    adapter_of: str = "",
+) -> str:
+    """Return the card. `facts` come from the launcher; without any, the run's metrics.jsonl has the losses.
+
+    `adapter_of` is the model that an adapter changes, "" for a whole model.
+    """
     facts = {**_losses(config.folder, step), **facts}
-    values = {key: _public(config.tree[key]) for key in ("slice", "data", "train") if config.tree.get(key)}
+    sections = ("slice", "data", *(("tuning",) if config.tuning.lora else ()), "train")
+    values = {key: _public(config.tree[key]) for key in sections if config.tree.get(key)}
     return "\n".join(
         [
             "---",
-            "library_name: transformers",
+            f"library_name: {'peft' if adapter_of else 'transformers'}",
             "pipeline_tag: text-generation",
             "tags: [slipway, maxtext]",
             "---",
             "",
             f"# {config.name}",
             "",
-            f"A {model.family.name} model with {parameters:,} parameters, trained by Slipway with MaxText. The weights "
-            f"are those after {step + 1} steps, as {dtype}.",
+            f"A {model.family.name} {f'adapter (LoRA) of {adapter_of}' if adapter_of else 'model'} with {parameters:,} "
+            f"parameters, trained by Slipway with MaxText. The weights are those after {step + 1} steps, as {dtype}.",
             "",
             "```python",
-            "from transformers import AutoModelForCausalLM, AutoTokenizer",
-            "",
-            'model = AutoModelForCausalLM.from_pretrained("PATH_OR_NAME")',
-            'tokenizer = AutoTokenizer.from_pretrained("PATH_OR_NAME")',
+            *_LOAD[bool(adapter_of)],
             "```",
             "",
             "## Training",

@@ -42,6 +42,13 @@ class Checkpoint:
         self.path = folder / str(self.step) / "items"
         self._names = _names(self.path)
 
+    @classmethod
+    def of_items(cls, path: Path) -> Checkpoint:
+        """Return the checkpoint, or the imported weights, whose folder `items` this is."""
+        found = cls.__new__(cls)
+        found.step, found.path, found._names = -1, path, _names(path)
+        return found
+
     def check(self, expected: Sequence[Array]) -> None:
         """Raise ConfigError unless the parameters are those of the model, by name and shape."""
         wanted = {array.name: array.shape for array in expected if array.elements}

@@ -120,7 +120,7 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
         )
         yield case.problem("checkpoints", (), message)
         return
-    one, least = models.checkpoint_bytes(train), models.weight_bytes(train)
+    one, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
     if one is None or least is None:
         return
     count = kept_checkpoints(dict(train))
@@ -159,7 +159,8 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
         or devices.kind != "cpu"
     ):
         return
-    state, weights, have = models.checkpoint_bytes(train), models.weight_bytes(train), this_machine.memory()
+    state, have = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), this_machine.memory()
+    weights = models.weight_bytes(train)
     if state is None or weights is None or have is None or (found := mesh_of(train, devices)) is None:
         return
     copies = found.over(["data"])
@@ -244,7 +245,7 @@ def _as_size(size: float) -> str:
     return f"{size / 1e3:.0f} kB"
 
 
-_READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
+_READS = ("train", "tuning", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
 RESOURCE_RULES: Sequence[tuple[tuple[str, ...], Rule]] = tuple(
     (_READS, rule) for rule in (_text, _disk, _memory, _logits, _speed)

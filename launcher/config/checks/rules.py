@@ -44,6 +44,7 @@ from launcher.config.values.reader import missing_space
 from launcher.config.values.scalars import resolve
 from launcher.config.values.tree import SET, Values, dotted
 from launcher.paths import CHARTS, charts_dir
+from launcher.plugins import hooks
 
 _EXAMPLE_LENGTH = 35  # the shortest limit of a name: that of a ray-job run
 
@@ -64,7 +65,8 @@ def check(user: Values, effective: Values, rules: Rules | None = None) -> list[P
         case.train_valid = all(problem.rule == "owned-key" for problem in of_train)
         problems += of_train
     case.has_unknown_keys = any(problem.rule == "unknown-key" for problem in problems)
-    for reads, rule in RULES if rules is None else rules:
+    more = [rule for hook in hooks("rules") for rule in hook()] if rules in (None, RULES) else []
+    for reads, rule in (*(RULES if rules is None else rules), *more):
         if not any(map(invalid.overlap, reads)):
             problems += (_with_example(problem, case) for problem in rule(case))
     return sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key, p.rule))
@@ -187,13 +189,13 @@ def _unseen(key: str) -> str:
     return f"; it contains the invisible character U+{ord(strange):04X}; write the key again." if strange else ""
 
 
-_ABBREVIATIONS = {"lora": "LoRA", "peft": "PEFT", "grpo": "GRPO"}
+_ABBREVIATIONS = {"peft": "PEFT", "grpo": "GRPO"}
 
 
 def _for_other_training(key: str) -> str:
     """Return the end of the message about a key of a kind of training that other programs have."""
-    if re.search(r"(?<![a-z])sft(?![a-z])", key.lower()):
-        return "; for fine-tuning on conversations, set tuning.method: sft."
+    if found := re.search(r"(?<![a-z])(sft|q?lora)(?![a-z])", key.lower()):
+        return f"; for fine-tuning on conversations, set tuning.method: {found[1]}."
     if found := re.search(r"(?<![a-z])(dpo|orpo)(?![a-z])", key.lower()):
         return f"; for training on pairs of answers, set tuning.method: {found[1]}."
     kind = re.search(rf"(?<![a-z])({'|'.join(_ABBREVIATIONS)})(?![a-z])", key.lower())

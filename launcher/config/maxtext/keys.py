@@ -27,6 +27,7 @@ OWNED: dict[str, str] = {
     "use_sft": "use tuning.method: sft.",
     "use_dpo": "use tuning.method: dpo.",
     "sft_train_on_completion_only": "use tuning.method: sft, whose loss counts the answers only.",
+    "lora": "use tuning.method: lora, and tuning.lora.",
     "hf_access_token": "set HF_TOKEN in the environment, which is not stored in the run's record.",
 }
 """MaxText keys that Slipway sets, with what to use instead."""
@@ -43,7 +44,7 @@ OWNED_WITH_DATA = (
 OTHER_TRAINING: dict[str, str] = {
     "reinforcement learning (GRPO)": r"use_grpo|rollout_\w+|(\w+_)?vllm(_\w+)?",
     "preference optimization (DPO)": r"dpo",
-    "LoRA": r"lora|lora_input_adapters_path|hf_lora_adapter_path",
+    "LoRA": r"lora_input_adapters_path|hf_lora_adapter_path",
     "distillation": r"(distill|student|teacher)_\w+",
 }
 """Kinds of training that only other programs of MaxText do, with a pattern of their keys. MaxText's pre-training loop,

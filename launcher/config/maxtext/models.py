@@ -32,6 +32,9 @@ DIMENSIONS = {**SCALED, "head_dim": "head_dim", "vocab_size": "vocab_size", "num
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float4_e2m1fn": 0.5}
 """Bytes per number, by MaxText's type names."""
 
+ADAPTERS = ("lora", "qlora")
+"""The methods of `tuning` that freeze the model's parameters."""
+
 MOMENTS = {"adamw": 2, "adam_pax": 2, "sgd": 0}
 """Numbers that an optimizer keeps for each parameter. Muon keeps one or two, depending on the array."""
 
@@ -190,8 +193,10 @@ def weight_bytes(train: Mapping[str, Any]) -> float | None:
     return None if count is None or size is None else count * size
 
 
-def checkpoint_bytes(train: Mapping[str, Any]) -> float | None:
+def checkpoint_bytes(train: Mapping[str, Any], method: str = "") -> float | None:
     """Return the bytes of one checkpoint before compression: the parameters and the optimizer's state for each.
+
+    None if they are not known, and for the ADAPTERS of tuning.method, which are small.
 
     AdamW's first moment has mu_dtype and its second the weights' type; adam_pax stores both in the weights' type.
     """
@@ -199,7 +204,7 @@ def checkpoint_bytes(train: Mapping[str, Any]) -> float | None:
     count, moments = parameters(train), MOMENTS.get(str(keys["opt_type"]))
     weight = BYTES.get(str(keys["weight_dtype"]))
     first = BYTES.get(str(keys["mu_dtype"] or keys["weight_dtype"])) if keys["opt_type"] == "adamw" else weight
-    if count is None or moments is None or weight is None or first is None:
+    if count is None or moments is None or weight is None or first is None or method in ADAPTERS:
         return None
     return count * (weight + (first + weight if moments else 0))
 

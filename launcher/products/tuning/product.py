@@ -1,4 +1,4 @@
-"""The product `tuning`: the examples of a fine-tuning."""
+"""The product `tuning`: the examples of a fine-tuning, and the rules of its adapters."""
 
 from __future__ import annotations
 
@@ -18,4 +18,5 @@ PRODUCT = Product(
         ),
     },
     api={"preview_data": "launcher.products.tuning.api"},
+    hooks={"rules": "launcher.products.tuning.adapter_rules:rules"},
 )

@@ -42,6 +42,13 @@ _LOCAL = "run: {kind: local}\nslice: {accelerator: cpu, topology: ''}\nstorage: 
 # Examples for the rules that the rows of tests/charts/bad_values.py for charts do not break.
 _MORE = (
     "train: {stepz: 20}",
+    "from: base\ntuning: {method: lora, lora: {rank: 1024}}\ndata: {corpus: '', files: [/data/a.jsonl]}\n"
+    "train: {model_name: llama3.1-8b, base_emb_dim: 512, override_model_config: true}",
+    "from: base\ntuning: {method: lora, lora: {targets: [up_proj]}}\ndata: {corpus: '', files: [/data/a.jsonl]}\n"
+    "train: {model_name: qwen3-30b-a3b}",
+    "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\ntrain: {model_name: gpt-oss-20b}",
+    "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\n"
+    "train: {gradient_accumulation_steps: 4}",
     "worker: {env: {PRICE: $$5}}",
     "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",

@@ -45,6 +45,7 @@ def export(
     *,
     step: str = "last",
     dtype: str = "float32",
+    merge: bool = False,
     public: bool = False,
     target: Target = DEFAULT_TARGET,
     say: Callable[[str], None] = lambda _: None,
@@ -53,8 +54,9 @@ def export(
 
     A name is that of a run, a sweep (its best run), or a run's folder (with a slash in it). `to` is a folder,
     gs://BUCKET/FOLDER or hf:ORG/NAME, whose repository is private unless `public`. `step` is a number, "last" or
-    "best". `say` is called with a sentence for each part that is done. Raises LauncherError if the run is in a cluster
-    (see plan_export), or the export fails; then nothing exists at the destination that a program would load.
+    "best". The export of a run with adapters is the adapter, or with `merge` a whole model. `say` is called with a
+    sentence for each part that is done. Raises LauncherError if the run is in a cluster (see plan_export), or the
+    export fails; then nothing exists at the destination that a program would load.
     """
     from launcher.products.models.weights import export as exports
 
@@ -63,7 +65,7 @@ def export(
         folder = Path(name).expanduser().absolute()
         if not folder.is_dir():
             raise LauncherError(f"There is no folder {folder}.")
-        return exports.of_folder(folder, to, step=step, dtype=dtype, public=public, say=say)
+        return exports.of_folder(folder, to, step=step, dtype=dtype, merge=merge, public=public, say=say)
     _, status = find_best(name, target, say)
     if status.in_cluster:
         raise LauncherError(
@@ -79,6 +81,7 @@ def plan_export(
     *,
     step: str = "last",
     dtype: str = "float32",
+    merge: bool = False,
     sets: Sets = (),
     target: Target = DEFAULT_TARGET,
     say: Callable[[str], None] = lambda _: None,
@@ -86,12 +89,13 @@ def plan_export(
     """Return the plan of a run, NAME-export, that exports a checkpoint of a run in a cluster; submit it with `submit`.
 
     It runs on one CPU host, with the image, team, queue and storage of the run's own record, and `sets` override these
-    values. `to` is a folder below storage.mountPath, or its URL in the bucket; the default is NAME/export/STEP. `say`
-    is called with a sentence if the checkpoints cannot be listed. Raises LauncherError if the run has no such
-    checkpoint.
+    values. `to` is a folder below storage.mountPath, or its URL in the bucket; the default is NAME/export/STEP, or for
+    an adapter NAME/adapter/STEP. With `merge`, the export of a run with adapters is a whole model. `say` is called with
+    a sentence if the checkpoints cannot be listed. Raises LauncherError if the run has no such checkpoint.
     """
     from launcher.products.models.weights import checkpoints as lists
     from launcher.products.models.weights import job
+    from launcher.products.models.weights.export import has_adapters
 
     backend, status = find_best(name, target, say)
     if not status.in_cluster:
@@ -105,8 +109,9 @@ def plan_export(
         if not (step.isdecimal() or step == lists.LAST):
             raise
         say(f"{error.message} The export itself searches the checkpoint.")
-    inside = job.destination(config, to, f"{status.name}/export/{step}")
-    return job.plan_export(config, inside, step=step, dtype=dtype, extra=load([], sets))
+    kind = "adapter" if has_adapters(config) and not merge else "export"
+    inside = job.destination(config, to, f"{status.name}/{kind}/{step}")
+    return job.plan_export(config, inside, step=step, dtype=dtype, merge=merge, extra=load([], sets))
 
 
 def import_weights(

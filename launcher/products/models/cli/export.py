@@ -19,11 +19,12 @@ from launcher.products.models.weights.export import DTYPES
 @click.option(
     "--to",
     metavar="DESTINATION",
-    help="A folder, gs://BUCKET/FOLDER or hf:ORG/NAME (default, for a run in a cluster: NAME/export/STEP in its "
-    "storage).",
+    help="A folder, gs://BUCKET/FOLDER or hf:ORG/NAME (default, for a run in a cluster: NAME/export/STEP, or for "
+    "an adapter NAME/adapter/STEP, in its storage).",
 )
 @click.option("--step", default="last", metavar="STEP", help="A number, last or best (default: last).")
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", help="The type of the weights.")
+@click.option("--merge", is_flag=True, help="Export a whole model instead of the adapter of a run with adapters.")
 @click.option("--public", is_flag=True, help="Make a repository that hf:ORG/NAME creates public.")
 @jobs.sets_option
 @jobs.detach_options
@@ -34,6 +35,7 @@ def command(
     to: str | None,
     step: str,
     dtype: str,
+    merge: bool,
     public: bool,
     sets: tuple[str, ...],
     detach: bool,
@@ -46,6 +48,9 @@ def command(
     The result is a folder with config.json, the weights as safetensors, the tokenizer and a model card, which
     transformers and most other programs load. NAME is a run, a sweep (its best run), or a run's folder (with a slash in
     it: ./NAME). The best step is the one with the lowest held-out loss: see launcher checkpoints.
+
+    The export of a run with adapters (tuning.method: lora) is the adapter, as a folder for peft and vLLM. With --merge
+    it is a whole model: the weights that the run started from, changed by the adapter.
 
     A run of this machine is exported here. For a run in a cluster, a run called NAME-export does it: on one CPU host,
     with the image, team, queue and storage of the run. Its destination is a folder of this storage: a path in the pods,
@@ -69,10 +74,14 @@ def command(
             raise UsageError("--set, --detach and --dry-run are for a run in a cluster; this one is on this machine.")
         if to is None:
             raise UsageError("--to is missing: give a folder, gs://BUCKET/FOLDER or hf:ORG/NAME.")
-        done = weights.export(name, to, step=step, dtype=dtype, public=public, target=target, say=output.narrate)
+        done = weights.export(
+            name, to, step=step, dtype=dtype, merge=merge, public=public, target=target, say=output.narrate
+        )
         if done.state == "present":
             output.narrate("The same export already exists there; nothing was changed.")
         output.emit(done, form, done.to)
         return 0
-    plan = weights.plan_export(name, to, step=step, dtype=dtype, sets=sets, target=target, say=output.narrate)
+    plan = weights.plan_export(
+        name, to, step=step, dtype=dtype, merge=merge, sets=sets, target=target, say=output.narrate
+    )
     return jobs.submit(plan, target, form, detach=detach, dry_run=dry_run)

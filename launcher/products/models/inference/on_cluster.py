@@ -20,7 +20,7 @@ from launcher.k8s.target import Target
 from launcher.products.common.named_runs import find_best
 from launcher.products.common.storage import is_path, is_url, read_bucket
 from launcher.products.models.weights import checkpoints, hub
-from launcher.products.models.weights.export import CONFIG_JSON
+from launcher.products.models.weights.export import CONFIG_JSON, has_adapters
 from launcher.products.models.weights.job import job_name
 
 _EXPORT = "export"
@@ -119,7 +119,8 @@ def _of_run(backend: Backend, status: RunStatus, step: str | None, storage: _Sto
             raise
         chosen = step
     folder = f"{status.name}/{_EXPORT}/{chosen}"
-    command = f"launcher export {status.name} --step {chosen}{backend.cli_args}"
+    merge = " --merge" if has_adapters(config) else ""
+    command = f"launcher export {status.name} --step {chosen}{merge}{backend.cli_args}"
     warnings: tuple[str, ...] = ()
     if not _exported_by_job(backend, status.name, f"{own.mount}/{folder}"):
         warnings = _check(folder, storage, f"To export the checkpoint {chosen} of {status.name}: {command}")

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher import paths
 from launcher.backends.local.record import CONFIG
+from launcher.config.maxtext import models
 from launcher.errors import LauncherError, UsageError
 from launcher.products.common.storage import is_url, refuse_existing, write_bucket
 from launcher.products.models.weights import checkpoints, hub
@@ -22,7 +23,8 @@ from launcher.products.models.weights.convert import convert
 
 DTYPES = ("float32", "bfloat16")
 CONFIG_JSON = "config.json"
-"""The file of a model without which no program loads it; it is uploaded last."""
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file of a model, or of an adapter, without which no program loads it; it is uploaded last."""
 _DRAFT = ".export-"
 
 
@@ -45,6 +47,11 @@ class Exported:
     bytes: int | None
 
 
+def has_adapters(config: Mapping[str, Any]) -> bool:
+    """Return whether the checkpoints of the run with this config have adapters only."""
+    return (config.get("tuning") or {}).get("method") in models.ADAPTERS
+
+
 def check_destination(to: str) -> None:
     """Raise UsageError if `to` is neither a path, the URL of a folder in a bucket, nor hf:ORG/NAME."""
     if not to.strip():
@@ -64,6 +71,7 @@ def of_folder(
     public: bool,
     say: Callable[[str], None],
     name: str = "",
+    merge: bool = False,
 ) -> Exported:
     """Export a checkpoint of the run in a folder of this machine. Raises LauncherError with the reason if it fails."""
     found = checkpoints.of_folder(name or folder.name, folder)
@@ -74,16 +82,17 @@ def of_folder(
     if to.startswith(hub.PREFIX):
         hub.check(to, public=public)
         with _draft(found, chosen) as draft:
-            summary = _converted(folder, found, chosen, draft, dtype, say)
+            summary = _converted(folder, found, chosen, draft, dtype, merge, say)
             hub.upload(draft, to, private=not public, say=say)
     elif is_url(to):
         url = to.rstrip("/")
         refuse_existing(url, CONFIG_JSON)
+        refuse_existing(url, ADAPTER_CONFIG)
         with _draft(found, chosen) as draft:
-            summary = _converted(folder, found, chosen, draft, dtype, say)
+            summary = _converted(folder, found, chosen, draft, dtype, merge, say)
             write_bucket(url, draft, _in_order(draft), say)
     else:
-        summary = _converted(folder, found, chosen, Path(to).expanduser().absolute(), dtype, say)
+        summary = _converted(folder, found, chosen, Path(to).expanduser().absolute(), dtype, merge, say)
     return Exported(
         found.name,
         chosen.step,
@@ -97,11 +106,12 @@ def of_folder(
 
 
 def _converted(
-    folder: Path, found: Checkpoints, chosen: Checkpoint, to: Path, dtype: str, say: Callable[[str], None]
+    folder: Path, found: Checkpoints, chosen: Checkpoint, to: Path, dtype: str, merge: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Convert the checkpoint. A copy of a folder from a cluster has a config that names the folder in the pods."""
     arguments = ["export", "--config", str(folder / CONFIG), "--checkpoint", found.folder]
     arguments += ["--step", str(chosen.step), "--to", str(to), "--dtype", dtype]
+    arguments += ["--merge"] if merge else []
     with tempfile.TemporaryDirectory(prefix="slipway-export-") as temporary:
         facts = Path(temporary, "facts.json")
         known = {} if chosen.eval_loss is None else {"heldOutLoss": chosen.eval_loss}
@@ -138,4 +148,4 @@ def _is_alive(process: int) -> bool:
 def _in_order(folder: Path) -> list[str]:
     """Return the names of the files of a model, with the file last that makes it loadable."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return [*(name for name in names if name != CONFIG_JSON), CONFIG_JSON]
+    return sorted(names, key=lambda name: name in (CONFIG_JSON, ADAPTER_CONFIG))

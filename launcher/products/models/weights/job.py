@@ -30,7 +30,9 @@ _COMPILERS = ("XLA_", "LIBTPU_", "JAX_")
 """The variables of the chips, which the run has for its training."""
 
 
-def plan_export(config: Mapping[str, Any], to: str, *, step: str, dtype: str, extra: Values) -> LaunchPlan:
+def plan_export(
+    config: Mapping[str, Any], to: str, *, step: str, dtype: str, extra: Values, merge: bool = False
+) -> LaunchPlan:
     """Return the plan of the run that exports a checkpoint of the run with this config.
 
     `step` is a number, or "last": the conversion selects it. `extra` are values that override those of the run.
@@ -38,6 +40,7 @@ def plan_export(config: Mapping[str, Any], to: str, *, step: str, dtype: str, ex
     name, mount = config["run"]["name"], str(config["storage"]["mountPath"]).rstrip("/")
     arguments = ["export", "--config", f"{mount}/{name}/run.json", "--to", to, "--dtype", dtype]
     arguments += ["--step", step] if step.isdecimal() else []
+    arguments += ["--merge"] if merge else []
     memory = memory_gib(config.get("train") or {})
     return plan(config, f"the run {name}", name, "export", [MODULE, *arguments], memory, extra)
 

@@ -54,7 +54,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
     """Yield the changes to try, least loss first. Changes that a bound rules out without a compile are left out."""
     train = plan.config["train"]
     batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
-    state = _state(program, train)
+    state = _state(program, plan.config)
     state_fits = state is None or state <= verdict.hbm_capacity
     full = {} if str(train.get("remat_policy") or _REMAT) == "full" else {"train.remat_policy": "full"}
     if state_fits:
@@ -74,7 +74,7 @@ def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[
                     {**offloaded, "train.per_device_batch_size": batch},
                     "offloading the layers' inputs, and a smaller batch",
                 )
-    total = None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train)
+    total = _total(plan.config)
     devices = program.devices or chips_of(plan.config)
     room = verdict.hbm_capacity * devices / chips_of(plan.config)  # per chip
     sharded = _all_fsdp(train)
@@ -120,12 +120,19 @@ def _smaller(train: Mapping[str, Any]) -> list[int]:
     return found
 
 
-def _state(program: Program, train: Mapping[str, Any]) -> float | None:
+def _total(config: Mapping[str, Any]) -> float | None:
+    """Return the bytes of the parameters and their optimizer over all devices, or None if not known."""
+    train = config["train"]
+    method = (config.get("tuning") or {}).get("method") or ""
+    return None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train, method)
+
+
+def _state(program: Program, config: Mapping[str, Any]) -> float | None:
     """Return the minimum bytes of the parameters and their optimizer on a device, or None if not known."""
     if program.memory.arguments is not None:
         return program.memory.arguments
-    total = checkpoint_bytes(train)
-    if total is None or not program.mesh or any(train.get(key) for key in ELSEWHERE):
+    total = _total(config)
+    if total is None or not program.mesh:
         return None
     return total / math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
 
@@ -133,7 +140,7 @@ def _state(program: Program, train: Mapping[str, Any]) -> float | None:
 def _may_fit(plan: LaunchPlan, program: Program, verdict: FitResult, batch: int) -> bool:
     """Return whether a batch may fit. At best, everything except the state shrinks with the batch."""
     train = plan.config["train"]
-    state, used = _state(program, train), program.memory.total
+    state, used = _state(program, plan.config), program.memory.total
     now = float(train.get("per_device_batch_size") or _BATCH)
     if state is None or used is None or used <= state:
         return True

@@ -221,6 +221,11 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     train = plan.config["train"]
     offloaded = any(train.get(key) for key in ELSEWHERE)
     count, state = models.parameters(train), None if offloaded else models.checkpoint_bytes(train)
+    what = "and their optimizer"
+    if (method := plan.config["tuning"]["method"]) in models.ADAPTERS:  # without weight_dtype, the trainer sets dtype
+        kept = {"weight_dtype": models.settings(train)["dtype"], **train}
+        state = None if method == "qlora" or offloaded else models.weight_bytes(kept)
+        what = "without their adapters"
     kind, unit = ("GPUs", "GPU") if row["kind"] == "gpu" else ("CPUs", "host")
     says = f"A forecast is not possible for {kind}: only the TPU compiler works without the chips."
     fits: bool | None = None
@@ -228,13 +233,13 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     if count is not None and state is not None:
         least = state / chips
         notes = (
-            f"{count:,} parameters and their optimizer take {memory_fit.gib(state)}, at least {memory_fit.gib(least)} "
+            f"{count:,} parameters {what} take {memory_fit.gib(state)}, at least {memory_fit.gib(least)} "
             f"on each {unit}. The memory of the activations, the step time and the cost are unknown.",
         )
         if row["hbmGiB"] and least > row["hbmGiB"] * memory_fit.GIB:
             fits = False
             says = (
-                f"It does not fit: the parameters and their optimizer alone take {memory_fit.gib(least)} on each "
+                f"It does not fit: the parameters {what} alone take {memory_fit.gib(least)} on each "
                 f"{unit}, which has {row['hbmGiB']} GiB."
             )
     hint = "A short run measures the rest: --set train.steps=10, then launcher report."

@@ -1,0 +1,106 @@
+"""Rules for adapters (tuning.method lora and qlora): what they need of the model, and of the weights they change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from launcher.config.checks import this_machine
+from launcher.config.checks.problems import CheckContext, Problem, Rule
+from launcher.config.checks.train_context import is_given, train_of
+from launcher.config.checks.weights_rules import FAMILIES
+from launcher.config.kinds import RunKind
+from launcher.config.maxtext import models
+from launcher.config.suggest import join_or
+from launcher.config.weights import Source
+from launcher.json_object import json_object
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+_BLOCKS = {block for blocks in FAMILIES.values() for block in blocks}
+_WITH_EXPERTS = {"mixtral", "qwen3_moe"}
+
+
+def _model(case: CheckContext) -> Iterator[Problem]:
+    train, tuning = train_of(case), case.tree["tuning"]
+    if train is None or tuning["method"] not in models.ADAPTERS:
+        return
+    settings, rank, targets = models.settings(train), tuning["lora"]["rank"], tuning["lora"]["targets"]
+    block = str(settings.get("decoder_block"))
+    if block not in _BLOCKS:
+        key = "model_name" if is_given(case, "model_name") else "decoder_block"
+        message = (
+            f"tuning.method: {tuning['method']} is for the decoders {join_or(sorted(_BLOCKS))}, and the model has "
+            f"{block}; use tuning.method: sft, or another model."
+        )
+        yield from case.across("adapters", ("train", key), message, "tuning.method")
+        return
+    if block in _WITH_EXPERTS and (wrong := [name for name in targets if name not in ATTENTION]):
+        message = (
+            f"tuning.lora.targets: {wrong[0]} is in the experts of the model, which have no adapters; use "
+            f"{join_or(ATTENTION)}."
+        )
+        yield from case.across("adapters", ("tuning", "lora", "targets"), message, "train.model_name")
+    try:
+        most, name = min(_ranks(models.dimensions(train), targets, experts=block in _WITH_EXPERTS))
+    except ValueError:  # another rule reports the invalid scale, or a target of experts
+        return
+    if rank > most:
+        message = f"tuning.lora.rank is {rank}, but {name} is a matrix of rank {most} at most; set a lower rank."
+        yield from case.across("adapters", ("tuning", "lora", "rank"), message, "train.model_name")
+
+
+def _ranks(sizes: dict[str, int], targets: Sequence[str], *, experts: bool) -> Iterator[tuple[int, str]]:
+    """Yield the smaller size of each matrix with an adapter, and its name."""
+    width, head = sizes["emb_dim"], sizes["head_dim"]
+    queries, keys = sizes["num_query_heads"] * head, sizes["num_kv_heads"] * head
+    outer = {"q_proj": queries, "k_proj": keys, "v_proj": keys, "o_proj": queries}
+    if not experts:
+        outer |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), sizes["mlp_dim"])
+    for name, size in outer.items():
+        if not targets or name in targets:
+            yield min(width, size), name
+
+
+def _steps(case: CheckContext) -> Iterator[Problem]:
+    train, method = train_of(case), case.tree["tuning"]["method"]
+    if train is None or method not in models.ADAPTERS:
+        return
+    if (parts := train.get("gradient_accumulation_steps")) not in (None, 1):
+        message = (
+            f"train.gradient_accumulation_steps is {json.dumps(parts)}, and MaxText accumulates the gradients of all "
+            f"weights only, which tuning.method: {method} freezes; remove it, and set train.per_device_batch_size."
+        )
+        yield from case.across("adapters", ("train", "gradient_accumulation_steps"), message, "tuning.method")
+    if train.get("load_full_state_path"):
+        message = f"train.load_full_state_path has an optimizer of all weights; for tuning.method: {method}, set from."
+        yield from case.across("adapters", ("train", "load_full_state_path"), message, "tuning.method")
+
+
+def _source(case: CheckContext) -> Iterator[Problem]:
+    """Report a run on this machine whose checkpoints have adapters only."""
+    given = case.tree["from"]
+    if not given or case.kind is not RunKind.LOCAL or case.tree["run"]["command"]:
+        return
+    if not (name := Source.parse(given).name):
+        return
+    try:
+        theirs = json_object((this_machine.runs_folder() / name / "run.json").read_bytes()) or {}
+    except OSError:
+        return
+    tuning = theirs.get("tuning")
+    if isinstance(tuning, dict) and tuning.get("method") in models.ADAPTERS:
+        message = (
+            f"from: the checkpoints of {name} have adapters only; write a whole model with launcher export {name} "
+            f"--merge --to {name}-merged, import it with launcher import {name}-merged --to WEIGHTS, and set from to "
+            "that folder."
+        )
+        yield case.problem("from", ("from",), message)
+
+
+_READS = ("tuning", "train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
+_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _model), (_READS, _steps), (("from", "run"), _source))
+
+
+def rules() -> Sequence[tuple[tuple[str, ...], Rule]]:
+    """Return each rule with the keys that it reads: a hook of launcher/config/checks/rules.py."""
+    return _RULES

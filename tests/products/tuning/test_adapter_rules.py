@@ -1,0 +1,110 @@
+"""launcher check refuses adapters that cannot work, with the line and the key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher import api
+from launcher.config.plan import CheckFailed
+from launcher.products.planner.forecast import request
+
+VALUES = """\
+run: {name: adapters, kind: local}
+slice: {accelerator: cpu}
+storage: {kind: local}
+from: base@9
+tuning:
+  method: lora
+  template: plain
+  lora: {rank: 8}
+data: {corpus: "", files: [rows.jsonl], heldOut: {fraction: 0}}
+train:
+  steps: 3
+"""
+SMALL = ("train.base_emb_dim=64", "train.base_num_decoder_layers=1")
+
+
+@pytest.fixture
+def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLIPWAY_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "runs" / "base" / "checkpoints" / "9" / "items").mkdir(parents=True)
+    path = tmp_path / "mine.yaml"
+    path.write_text(VALUES)
+    rows = '{"prompt": "Is it even or odd: 4", "completion": "even"}\n'
+    (tmp_path / "rows.jsonl").write_text(rows)
+    return path
+
+
+def messages(values: Path, *sets: str) -> list[str]:
+    found = api.check([str(values)], [*SMALL, *sets])
+    return [f"{each.line}: {each.message}" for each in found if each.severity == "error"]
+
+
+def test_adapters_are_accepted(values: Path) -> None:
+    assert messages(values) == []
+    assert messages(values, "tuning.method=qlora", "tuning.lora.targets=[q_proj]") == []
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["from="], "6: tuning.method: lora changes a model that exists; set from to a run, or to imported weights."),
+        (["tuning.lora.rank=0"], "tuning.lora.rank is 0; it must be at least 1 and at most 1024."),
+        (["tuning.lora.rank=65"], "tuning.lora.rank is 65, but down_proj is a matrix of rank 64 at most"),
+        (
+            ["tuning.lora.targets=[query]"],
+            'tuning.lora.targets has an item that is "query"; it must be one of q_proj, k_proj',
+        ),
+        (["train.gradient_accumulation_steps=2"], "MaxText accumulates the gradients of all weights only"),
+        (["train.load_full_state_path=/x/items", "from="], "has an optimizer of all weights; for tuning.method: lora"),
+        (["train.decoder_block=gpt_oss"], "tuning.method: lora is for the decoders gemma2, gemma3"),
+        (
+            ["train.decoder_block=mixtral", "train.num_experts=4", "tuning.lora.targets=[up_proj]"],
+            "tuning.lora.targets: up_proj is in the experts of the model, which have no adapters; use q_proj",
+        ),
+        (
+            ["train.lora_rank=4"],
+            "MaxText has no key lora_rank; for fine-tuning on conversations, set tuning.method: lora",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(values: Path, sets: list[str], message: str) -> None:
+    assert any(message in each for each in messages(values, *sets)), messages(values, *sets)
+
+
+def test_a_plan_of_adapters_is_checked_too(values: Path) -> None:
+    with pytest.raises(CheckFailed, match="accumulates the gradients of all weights only"):
+        api.plan([str(values)], [*SMALL, "train.gradient_accumulation_steps=2"])
+
+
+def test_a_run_of_adapters_is_not_a_model_to_start_from(values: Path) -> None:
+    record = values.parent / "home" / "runs" / "base" / "run.json"
+    record.write_text(json.dumps({"run": {"name": "base"}, "tuning": {"method": "lora"}}))
+    (message,) = messages(values)
+    assert message.startswith("4: from: the checkpoints of base have adapters only; write a whole model with")
+
+
+def test_a_forecast_of_adapters_is_not_that_of_all_weights(values: Path) -> None:
+    def key(*sets: str) -> str:
+        plan = api.plan(
+            [str(values)],
+            [
+                *SMALL,
+                "run.kind=job-set",
+                "slice.accelerator=v6e",
+                "slice.topology=2x2",
+                *sets,
+                "data.files=[/data/a.jsonl]",
+            ],
+        )
+        return request.request(plan, {}).key
+
+    sets = ("storage.kind=pvc", "storage.claim=data", "image.repository=x", "image.tag=x")
+    keys = {key(*sets, *more) for more in ((), ("tuning.method=qlora",), ("tuning.lora.rank=4",))}
+    assert len(keys) == 3
+    assert key(*sets, "tuning.method=sft") == key(*sets, "tuning.method=sft", "tuning.lora.rank=4")
+    assert key(*sets, "tuning.method=sft") not in keys

@@ -1,0 +1,59 @@
+"""Writes models of some families with random adapters, as the trainer builds and saves them, and MaxText's own logits.
+
+Run as a program (python -m tests.trainer.adapter_models FOLDER NAME...), because MaxText is imported once for all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.trainer import reference_models
+from tests.trainer.reference_models import STEP, inputs
+
+
+def main(root: Path, names: list[str]) -> None:
+    """For each name, write the checkpoint of NAME and its logits, and then those of NAME-lora, its adapters."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    reference_models.main(root, names)
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+    from maxtext.common import checkpointing
+    from maxtext.configs import pyconfig
+    from maxtext.utils import maxtext_utils, model_creation_utils
+
+    from trainer.config import maxtext_argv, read
+    from trainer.tuning import lora
+
+    for name in names:
+        config = pyconfig.initialize(maxtext_argv(read(root / f"{name}-lora.json")))
+        mesh = maxtext_utils.get_mesh_from_config(config)
+        with lora.installed():
+            model = model_creation_utils.get_nnx_create_model_fn(config, mesh)()
+            _, weights = checkpointing.load_state_if_possible(
+                None, None, config.load_parameters_path, "", 96, None, maxtext_config=config
+            )
+            nnx.update(model, weights)
+            random = np.random.default_rng(2)
+            changed = jax.tree.map(
+                lambda value, random=random: jnp.asarray(0.1 * random.standard_normal(value.shape), value.dtype),
+                nnx.state(model, nnx.LoRAParam),
+            )
+            nnx.update(model, changed)
+            folder = root / f"{name}-lora" / "checkpoints" / str(STEP)
+            checkpointing.save_params_to_path(folder, {"params": changed.to_pure_dict()})
+            tokens = jnp.asarray(inputs())
+            positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+            with jax.default_matmul_precision("highest"):
+                logits: Any = model(tokens, positions, jnp.ones_like(tokens), enable_dropout=False)
+        np.save(root / f"{name}-lora.npy", np.asarray(logits, np.float32))
+        print(name, "with adapters", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,288 @@
+"""Adapters (LoRA and QLoRA): the steps of another implementation, exports for peft and whole models, and a kill.
+
+The other implementation is mlx-lm's LoRALinear with its own gradients. peft itself needs PyTorch, which Slipway does
+not depend on: the names and shapes of the tensors in its folders are those in its documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.tuner.lora import LoRALinear
+from mlx_lm.utils import load_model
+
+from tests.tiny_model import TINY_MODEL
+from tests.trainer import hf_forward
+from tests.trainer.reference_models import inputs, write_config
+from tests.trainer.runs import CHECKOUT, Run, TrainingHarness, numbers
+from tests.trainer.test_tuning import KEYS, WITH_GENERATION, question, write
+from trainer.tuning.template import PLAIN
+from trainer.weights.safetensors_files import _read_header
+
+RANK, ALPHA = 4, 6
+ROWS = [question(number) for number in (128, 7, 12, 31)]
+
+
+@pytest.fixture(scope="module")
+def base(lab: TrainingHarness) -> Run:
+    """A run of plain text to start from."""
+    run = lab.train(lab.config("lora-base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    return run
+
+
+def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[str, Any], **train: Any) -> Path:
+    data = {
+        "files": [str(file)],
+        "heldOut": {"fraction": 0},
+        "tokenizer": {"kind": "sentencepiece", "path": str(lab.tokenizer)},
+    }
+    weights = str(base.folder / "checkpoints" / "3" / "items")
+    keys = {**KEYS, "steps": 40, "checkpoint_period": 10, "load_parameters_path": weights, **train}
+    path = lab.config(name, hosts=1, data=data, **keys)
+    values = {"rank": RANK, "alpha": ALPHA}
+    tuning = {"method": "lora", "template": PLAIN, **lora}
+    tree = json.loads(path.read_text()) | {"tuning": {**tuning, "lora": {**values, **tuning.get("lora", {})}}}
+    path.write_text(json.dumps(tree | {"from": "lora-base@3"}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("questions") / "train.jsonl", list(range(100, 400)))
+
+
+def exported(config: Path, to: Path, *options: str) -> Path:
+    words = ("-m", "trainer.weights", "export", "--config", str(config), "--to", str(to), *options)
+    done = subprocess.run([sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return to
+
+
+def tensors(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: each.read() for name, each in _read_header(folder / "adapter_model.safetensors").items()}
+
+
+def with_adapter(model: Any, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Replace the matrices of mlx's model by mlx-lm's LoRALinear, with the tensors of a folder for peft."""
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    found = tensors(folder)
+    changed = []
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] not in settings["target_modules"]:
+            continue
+        layer = LoRALinear.from_base(module, r=settings["r"], scale=settings["lora_alpha"] / settings["r"])
+        layer.lora_a, layer.lora_b = (
+            mx.array(found[f"base_model.model.{name}.{part}.weight"].T) for part in ("lora_A", "lora_B")
+        )
+        changed.append((name, layer))
+    assert len(found) == 2 * len(changed)
+    model.update_modules(tree_unflatten(changed))
+    model.freeze()
+    for _, layer in changed:
+        layer.unfreeze(keys=["lora_a", "lora_b"], recurse=False)
+    return found
+
+
+def test_steps_are_those_of_another_implementation(lab: TrainingHarness, base: Run, rows: Path, tmp_path: Path) -> None:
+    path = config(
+        lab,
+        "lora-steps",
+        base,
+        rows,
+        {},
+        steps=2,
+        checkpoint_period=1,
+        per_device_batch_size=len(ROWS),
+        packing=False,
+        enable_data_shuffling=False,
+        opt_type="sgd",
+        learning_rate=0.5,
+        warmup_steps_fraction=0,
+        gradient_clipping_threshold=0,
+        max_target_length=128,
+    )
+    before = {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
+    run = lab.train(path, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    assert before == {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
+    lines = [line for line in run.metrics() if "loss" in line]
+    assert [line["examples"] for line in lines] == [len(ROWS), len(ROWS)]
+
+    mx.set_default_device(mx.cpu)
+    whole = exported(base.folder / "run.json", tmp_path / "base")
+    first, second = (exported(path, tmp_path / str(step), "--step", str(step)) for step in (0, 1))
+    tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
+    encoded = [
+        tokenizer.apply_chat_template(
+            row["messages"],
+            chat_template=WITH_GENERATION,
+            tokenize=True,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+        )
+        for row in ROWS
+    ]
+    total = sum(sum(each["assistant_masks"][1:]) for each in encoded)
+
+    def loss(network: Any) -> Any:
+        summed = mx.array(0.0)
+        for each in encoded:
+            ids = mx.array([each["input_ids"]])
+            losses = nn.losses.cross_entropy(network(ids[:, :-1]).astype(mx.float32), ids[:, 1:])
+            summed = summed + (losses * mx.array([each["assistant_masks"][1:]])).sum()
+        return summed / total
+
+    model, _ = load_model(whole)
+    assert lines[0]["loss"] == pytest.approx(float(loss(model)), abs=1e-5)  # B starts as zeros
+    old = with_adapter(model, first)
+    value, gradients = nn.value_and_grad(model, loss)(model)
+    assert lines[1]["loss"] == pytest.approx(float(value), abs=1e-5)
+    assert lines[1]["loss"] < lines[0]["loss"]
+    slopes, new = dict(tree_flatten(gradients)), tensors(second)
+    assert len(slopes) == len(new) == 2 * 7 * TINY_MODEL["base_num_decoder_layers"]
+    for name, slope in slopes.items():
+        matrix, _, part = name.rpartition(".")
+        # MaxText's query weights are those of Hugging Face divided by the root of head_dim, so their step is larger.
+        scale = TINY_MODEL["head_dim"] if name.endswith("q_proj.lora_b") else 1
+        key = f"base_model.model.{matrix}.{'lora_A' if part == 'lora_a' else 'lora_B'}.weight"
+        expected = old[key] - scale * lines[1]["learning_rate"] * np.array(slope).T
+        np.testing.assert_allclose(new[key], expected, atol=1e-4, err_msg=name)
+        assert np.abs(new[key] - old[key]).max() > 1e-4
+
+
+def test_initial_values_are_those_of_peft(lab: TrainingHarness, base: Run, rows: Path, tmp_path: Path) -> None:
+    """A is uniform within the inverse root of its inputs, and differs from layer to layer."""
+    path = config(
+        lab, "lora-first", base, rows, {"lora": {"targets": ["q_proj", "down_proj"]}}, steps=1, opt_type="sgd"
+    )
+    run = lab.train(path, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    folder = exported(path, tmp_path / "adapter")
+    found = tensors(folder)
+    names = {name.removeprefix("base_model.model.model.layers.") for name in found}
+    assert names == {
+        f"{layer}.{matrix}.{part}.weight"
+        for layer in range(2)
+        for matrix in ("self_attn.q_proj", "mlp.down_proj")
+        for part in ("lora_A", "lora_B")
+    }
+    for name, width in (("self_attn.q_proj", 32), ("mlp.down_proj", 64)):
+        layers = [found[f"base_model.model.model.layers.{layer}.{name}.lora_A.weight"] for layer in range(2)]
+        assert not np.allclose(layers[0], layers[1])
+        for layer in layers:
+            assert 0.8 * width**-0.5 < np.abs(layer).max() <= width**-0.5
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == "lora-base@3"
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_a_kill_changes_no_number(
+    lab: TrainingHarness, base: Run, questions: Path, tmp_path: Path, method: str
+) -> None:
+    whole = lab.train(config(lab, f"{method}-whole", base, questions, {"method": method}), "--no-ray")
+    assert whole.process.returncode == 0, whole.output()[-3000:]
+    path = config(lab, f"{method}-killed", base, questions, {"method": method}, learning_rate_schedule_steps=40)
+    run = lab.start(path, "--no-ray")
+    run.until(lambda: run.step() >= 20)
+    run.process.kill()
+    run.wait()
+    run = lab.train(path, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    assert run.events()[-1]["step"] in (1, 11, 21, 31)  # a checkpoint is written in the background
+    assert numbers(run.metrics()) == numbers(whole.metrics())
+    losses = [line["loss"] for line in whole.metrics() if "loss" in line]
+    assert losses[-1] < losses[0] - 1
+
+    # Only the adapters and their optimizer are in a checkpoint.
+    saved = json.loads((run.folder / "checkpoints" / "39" / "items" / "_METADATA").read_text())["tree_metadata"]
+    weights = [name for name in saved if name.startswith("('params'")]
+    assert len(weights) == 14
+    assert all(name.endswith(("_lora_a')", "_lora_b')")) for name in weights)
+    assert any("'mu'" in name for name in saved)
+
+    (base.folder / "checkpoints" / "3" / "items" / "_METADATA").touch()  # the same content
+    if method == "lora":
+        kept = json.loads((run.folder / "base.json").read_text())
+        (run.folder / "base.json").write_text(json.dumps(kept | {"digest": "another"}))
+        again = json.loads(path.read_text())
+        again["train"]["steps"] = 50
+        path.write_text(json.dumps(again))
+        run = lab.train(path, "--no-ray")
+        assert run.process.returncode == 2
+        assert "have changed since lora-killed started from them" in run.output().splitlines()[-1]
+
+
+def test_quantized_weights_are_close_to_the_original_ones(lab: TrainingHarness, base: Run, questions: Path) -> None:
+    first = []
+    for method in ("lora", "qlora"):
+        path = config(lab, f"{method}-first", base, questions, {"method": method}, steps=1)
+        run = lab.train(path, "--no-ray")
+        assert run.process.returncode == 0, run.output()[-3000:]
+        first.append(run.metrics()[0]["loss"])
+    assert first[0] != first[1]
+    assert first[0] == pytest.approx(first[1], abs=0.05)
+
+
+FAMILIES = ("llama3.1", "gemma3-short", "mixtral")
+"""With rotary embeddings of neighbors, with layers that are not stacked, and with experts."""
+
+
+@pytest.fixture(scope="module")
+def references(lab: TrainingHarness) -> Path:
+    """Return a folder with a base checkpoint, an adapter checkpoint, and MaxText's logits of each family."""
+    root = lab.root / "adapters"
+    root.mkdir()
+    for name in FAMILIES:
+        path = write_config(root, name, lab.tokenizer)
+        tree = json.loads(path.read_text())
+        weights = str(root / name / "checkpoints" / "3" / "items")
+        tree["run"]["name"] = f"{name}-lora"
+        tree["train"] |= {"load_parameters_path": weights, "weight_dtype": "float32"}
+        tree |= {"tuning": {"method": "lora", "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}
+        (root / f"{name}-lora.json").write_text(json.dumps(tree))
+    subprocess.run(
+        [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *FAMILIES], cwd=CHECKOUT, check=True
+    )
+    return root
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_of_the_exports_are_those_of_the_run(references: Path, tmp_path: Path, name: str) -> None:
+    mx.set_default_device(mx.cpu)
+    expected = np.load(references / f"{name}-lora.npy")
+    assert np.abs(expected - np.load(references / f"{name}.npy")).max() > 0.1
+
+    def logits(folder: Path, adapter: Path | None = None) -> np.ndarray[Any, Any]:
+        if name.startswith("gemma"):
+            return np.asarray(hf_forward.logits(folder, inputs()))
+        model, _ = load_model(folder)
+        if adapter is not None:
+            with_adapter(model, adapter)
+        found: np.ndarray[Any, Any] = np.array(model(mx.array(inputs())).astype(mx.float32))
+        return found
+
+    merged = exported(references / f"{name}-lora.json", tmp_path / "merged", "--merge")
+    np.testing.assert_allclose(logits(merged), expected, atol=1e-4, rtol=0)
+    adapter = exported(references / f"{name}-lora.json", tmp_path / "adapter")
+    if not name.startswith("gemma"):
+        whole = exported(references / f"{name}.json", tmp_path / "base")
+        np.testing.assert_allclose(logits(whole, adapter), expected, atol=1e-4, rtol=0)
