@@ -49,7 +49,7 @@ def lines(render: Render) -> list[str]:
     return [line for line in render.text.splitlines() if line]
 
 
-@pytest.mark.parametrize("group", ["models", "slices", "clusters", "queues", "serve", "tuned", "tutorials"])
+@pytest.mark.parametrize("group", ["models", "slices", "clusters", "queues", "serve", "tuned", "tutorials", "finetune"])
 def test_every_preset_is_rendered(group: str, helm4: Path) -> None:
     files = {f"{group}/{file.stem}" for file in (VALUES / group).glob("*.yaml")}
     assert files
