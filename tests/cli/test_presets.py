@@ -41,6 +41,6 @@ def test_an_unknown_word(launcher: Launcher) -> None:
     assert (result.code, result.out) == (2, "")
     assert result.err == (
         'Error: No preset has "gpt5" in its name.\n'
-        "Hint: Use launcher presets, or one of its folders: clusters, finetune, models, queues, serve, slices, storage, "
-        "tuned, tutorials.\n"
+        "Hint: Use launcher presets, or one of its folders: clusters, finetune, models, queues, serve, slices, "
+        "storage, tuned, tutorials.\n"
     )
