@@ -320,6 +320,18 @@ def test_a_tokenizer_without_what_maxtext_requires_is_refused(tmp_path: Path) ->
     assert any('does not contain "tiktoken", as MaxText requires' in each.message for each in found)
 
 
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [("720Gi", True), ("0.7Ti", True), ("773G", True), ("null", True), ("721Gi", False), ("1.5T", False)],
+)
+def test_hosts_have_the_memory_of_their_machine(given: str, fits: bool) -> None:
+    found = [str(each) for each in problems(f"worker: {{memory: {given}}}") if each.key == "worker.memory"]
+    message = (
+        f"v.yaml:1: worker.memory: {given} is more than a ct6e-standard-4t has, 720Gi, and pods get less than that"
+    )
+    assert found == ([] if fits else [f"{message}; lower it."])
+
+
 def test_one_mistake_is_reported_once() -> None:
     (found,) = problems("train: {ici_tensor_parallelism: four}\n")
     assert found.rule == "type"

@@ -36,6 +36,28 @@ _MOST = {
 _MAX_GROUPS = 17
 
 
+def _host_memory(case: CheckContext) -> Iterator[Problem]:
+    """Report hosts that request more memory than their machine has: they would get quota, and never start.
+
+    A node gives its pods less than the machine's memory; how much less depends on the version of GKE.
+    """
+    part, given = case.tree["slice"], str(case.tree["worker"]["memory"])
+    asked = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)(i?)", given)
+    row = table_of(case.tree).get(part["accelerator"])
+    if asked is None or row is None or case.kind is RunKind.LOCAL or part["any"]:
+        return
+    try:
+        machine = accelerators.resolve(part, table_of(case.tree)).machine_type
+    except accelerators.SliceError:  # another rule reports it
+        return
+    room = (row.get("hostMemoryGiB") or {}).get(machine)
+    if room and float(asked[1]) * (1024 if asked[3] else 1000) ** "?KMGTP".find(asked[2] or "?") > room * 2**30:
+        message = (
+            f"worker.memory: {given} is more than a {machine} has, {room}Gi, and pods get less than that; lower it."
+        )
+        yield case.problem("amount", ("worker", "memory"), message)
+
+
 def _accelerators(case: CheckContext) -> Iterator[Problem]:
     if case.kind is not RunKind.LOCAL:
         yield from contradictions(case)
@@ -185,6 +207,7 @@ def _placeholders(case: CheckContext) -> Iterator[Problem]:
 CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
     (("run.kind", "slice", "common"), _accelerators),
+    (("run.kind", "slice", "common", "worker"), _host_memory),
     (("run.kind", "storage", "image"), _placeholders),
     (("run.kind", "run.command", "worker"), _expansion),
     (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),
