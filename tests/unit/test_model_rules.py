@@ -326,9 +326,7 @@ def test_a_tokenizer_without_what_maxtext_requires_is_refused(tmp_path: Path) ->
 )
 def test_hosts_have_the_memory_of_their_machine(given: str, fits: bool) -> None:
     found = [str(each) for each in problems(f"worker: {{memory: {given}}}") if each.key == "worker.memory"]
-    message = (
-        f"v.yaml:1: worker.memory: {given} is more than a ct6e-standard-4t has, 720Gi, and pods get less than that"
-    )
+    message = f"v.yaml:1: worker.memory: {given} is more than the 720Gi of a ct6e-standard-4t, and pods get less"
     assert found == ([] if fits else [f"{message}; lower it."])
 
 

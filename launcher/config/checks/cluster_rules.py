@@ -41,22 +41,19 @@ def _host_memory(case: CheckContext) -> Iterator[Problem]:
 
     A node gives its pods less than the machine's memory; how much less depends on the version of GKE.
     """
-    part, given = case.tree["slice"], str(case.tree["worker"]["memory"])
+    part, given, table = case.tree["slice"], str(case.tree["worker"]["memory"]), table_of(case.tree)
     asked = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(i?)", given)
-    row = table_of(case.tree).get(part["accelerator"])
-    if asked is None or row is None or case.kind is RunKind.LOCAL or part["any"]:
+    if asked is None or case.kind is RunKind.LOCAL or part["any"]:
         return
     try:
-        machine = accelerators.resolve(part, table_of(case.tree)).machine_type
+        machine = accelerators.resolve(part, table).machine_type
     except accelerators.SliceError:  # another rule reports it
         return
-    room, power = (row.get("hostMemoryGiB") or {}).get(machine), "?KMGT".find(asked[2] or "?")
+    room, power = (table[part["accelerator"]].get("hostMemoryGiB") or {}).get(machine), "?KMGT".find(asked[2] or "?")
     size = float(asked[1]) * (1024 if asked[3] else 1000) ** power
     # Another rule reports 100 TB and more.
     if room and size > room * 2**30 and len(asked[1].partition(".")[0]) < 15 - 3 * power:
-        message = (
-            f"worker.memory: {given} is more than a {machine} has, {room}Gi, and pods get less than that; lower it."
-        )
+        message = f"worker.memory: {given} is more than the {room}Gi of a {machine}, and pods get less; lower it."
         yield case.problem("amount", ("worker", "memory"), message)
 
 
