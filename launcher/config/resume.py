@@ -28,8 +28,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
         pairs |= {f"train.{key}": (bool(theirs.get(key)), bool(ours.get(key))) for key in _SWITCHES.split()}
     if ours.get("enable_checkpointing") is False:  # it would start again
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
-    text = new.get("data") or {}
-    if text.get("files") or text.get("corpus"):  # each host has its own position in it
+    if any((new.get("data") or {}).get(key) for key in ("files", "corpus")):  # each host has its own position in it
         pairs["hosts"] = (_hosts(old), _hosts(new))
     found |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:

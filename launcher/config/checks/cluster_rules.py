@@ -12,6 +12,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule, table_of
+from launcher.config.checks.value_rules import lookup
 from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 
@@ -39,22 +40,16 @@ _MAX_GROUPS = 17
 def _host_memory(case: CheckContext) -> Iterator[Problem]:
     """Report hosts that request more memory than their machine has: they would get quota, and never start.
 
-    A node gives its pods less than the machine's memory; how much less depends on the version of GKE.
+    A node gives its pods less than the machine's memory; how much less depends on the version of GKE. Another rule
+    reports 100 TB and more.
     """
-    part, given, table = case.tree["slice"], str(case.tree["worker"]["memory"]), table_of(case.tree)
-    asked = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(i?)", given)
-    if asked is None or case.kind is RunKind.LOCAL or part["any"]:
-        return
-    try:
-        machine = accelerators.resolve(part, table).machine_type
-    except accelerators.SliceError:  # another rule reports it
-        return
-    room, power = (table[part["accelerator"]].get("hostMemoryGiB") or {}).get(machine), "?KMGT".find(asked[2] or "?")
-    size = float(asked[1]) * (1024 if asked[3] else 1000) ** power
-    # Another rule reports 100 TB and more.
-    if room and size > room * 2**30 and len(asked[1].partition(".")[0]) < 15 - 3 * power:
-        message = f"worker.memory: {given} is more than the {room}Gi of a {machine}, and pods get less; lower it."
-        yield case.problem("amount", ("worker", "memory"), message)
+    asked = re.fullmatch(r"(\d{1,5}(?:\.\d+)?G|\d\d?(?:\.\d+)?T)(i?)", given := str(case.tree["worker"]["memory"]))
+    if asked and case.kind is not RunKind.LOCAL and not case.tree["slice"]["any"]:
+        memory, machine = (lookup(case.tree, f"accelerator.{key}")[1] for key in ("hostMemoryGiB", "machineType"))
+        size = float(asked[1][:-1]) * (1024 if asked[2] else 1000) ** " KMGT".index(asked[1][-1])
+        if size > (room := (memory or {}).get(machine) or 1 << 40) * 2**30:
+            message = f"worker.memory: {given} is more than the {room}Gi of a {machine}, and pods get less; lower it."
+            yield case.problem("amount", ("worker", "memory"), message)
 
 
 def _accelerators(case: CheckContext) -> Iterator[Problem]:

@@ -143,7 +143,7 @@ def _at(tree: Any, key: str) -> tuple[bool, Any]:
     return True, tree
 
 
-def _lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
+def lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     if key == "accelerator.machineType":
         try:
             return True, accelerators.resolve(tree["slice"], table_of(tree)).machine_type
@@ -158,7 +158,7 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
     checked = _checked(rule, item)
     for condition, wanted in rule.get("when", {}).items():
         key = condition.replace("{name}", item.name).replace("{value}", str(checked))
-        given, value = _at(item.entry, key[1:]) if key.startswith(".") else _lookup(tree, key)
+        given, value = _at(item.entry, key[1:]) if key.startswith(".") else lookup(tree, key)
         if isinstance(wanted, bool):
             holds = bool(value) == wanted
         elif not isinstance(wanted, Mapping):
@@ -185,7 +185,7 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
         entries = checked if isinstance(checked, list) else []
         return not {*rule["includes"]} <= {_at(entry, "name")[1] for entry in entries}
     if "equals" in rule:
-        wanted = _lookup(tree, rule["equals"])[1]
+        wanted = lookup(tree, rule["equals"])[1]
         return bool(wanted) and wanted != checked
     return any(low <= checked <= high for low, high in rule["outside"])
 
@@ -212,7 +212,7 @@ def _problem(case: CheckContext, rule: Mapping[str, Any], item: _Item) -> Iterat
     }
 
     def text(match: re.Match[str]) -> str:
-        return texts[match[1]] if match[1] in texts else str(_lookup(case.tree, match[1])[1])
+        return texts[match[1]] if match[1] in texts else str(lookup(case.tree, match[1])[1])
 
     message = _PLACEHOLDER.sub(text, rule["message"])
     # An unknown key can be a mistyped form of a key that decides: a condition if there is no test, run.kind for the
