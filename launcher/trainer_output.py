@@ -56,6 +56,7 @@ class EventKind(StrEnum):
     PREEMPTED = "preempted"
     STOPPED = "stopped"
     ERROR = "error"
+    SAMPLE = "sample"
 
     @property
     def is_start(self) -> bool:
@@ -72,7 +73,7 @@ class Event:
     """An event. `time` is RFC 3339. A field that this kind of event does not have is "" or None.
 
     `step` is the step at which a loop starts, or the number of steps done when all hosts stopped. `steps` is the number
-    that the run takes.
+    that the run takes. A sample has the model's answer (`message`) to a prompt after `step` steps.
     """
 
     kind: EventKind
@@ -84,6 +85,7 @@ class Event:
     hosts: int | None = None
     restarts_left: int | None = None
     phase: str = ""
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
         hosts=count(entry.get("hosts")),
         restarts_left=count(entry.get("restarts_left"), least=0),
         phase=str(entry.get("phase") or ""),
+        prompt=str(entry.get("prompt") or ""),
     )
 
 

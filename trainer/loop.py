@@ -30,7 +30,7 @@ from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
-from trainer.tuning import lora, pipeline, preferences
+from trainer.tuning import lora, pipeline, preferences, samples
 from trainer.tuning.settings import DPO
 
 
@@ -262,6 +262,8 @@ class _Hooks:
         self._last_loss: Any = None
         self._reader: pipeline.Reader | None = None
         self._reference: preferences.Reference | None = None
+        self._samples: samples.Samples | None = None
+        self._evaluated = False
         self._evaluation = preferences.Evaluation() if config.tuning.reads_pairs else None
         self._profiler: Profiler | None = None
         # A checkpoint that MaxText requested before it handed over the step's metrics.
@@ -356,6 +358,14 @@ class _Hooks:
                 self._reference = preferences.Reference(
                     constants["config"], device_state["mesh"], device_state["model"]
                 )
+            if self._reader is not None and self.config.tuning.samples and variables["eval_data_iterator"] is not None:
+                self._samples = samples.Samples(
+                    self.config.tuning.samples,
+                    self._reader.template,
+                    constants["config"],
+                    device_state["mesh"],
+                    device_state["model"],
+                )
             device_state["p_train_step"] = self._watched(device_state["p_train_step"])
             if self._evaluation is not None and device_state["p_eval_step"] is not None:
                 device_state["p_eval_step"] = self._with_measures(device_state["p_eval_step"])
@@ -365,6 +375,7 @@ class _Hooks:
         evaluates = variables["eval_data_iterator"] is not None
         if step == 0 and evaluates:
             self._evaluate(device_state, variables, constants, after_step=-1)
+            self._write_samples(device_state, constants)
         if self._profiler is not None:
             self._profiler.before_step(step, self._last_loss)
         self._in_iteration = True
@@ -376,6 +387,7 @@ class _Hooks:
         self.stepped = True
         if step == last and evaluates and self._logger.evaluated_after != step:
             self._evaluate(device_state, variables, constants, after_step=step)
+        self._write_samples(device_state, constants)
         if self._pending is not None:
             manager, maxtext_config, iterator = self._pending
             self._pending = None
@@ -415,6 +427,22 @@ class _Hooks:
 
         return step
 
+    def _write_samples(self, device_state: dict[str, Any], constants: dict[str, Any]) -> None:
+        """Write the answers to the prompts of tuning.samples, if an evaluation has just run."""
+        evaluated, self._evaluated = self._evaluated, False
+        if self._samples is None or not evaluated:
+            return
+        import jax
+        from flax.core.spmd import logical_axis_rules
+
+        self.log.enter("evaluation")
+        with jax.set_mesh(device_state["mesh"]), logical_axis_rules(constants["logical_axis_rules_for_eval"]):
+            answers = self._samples.answers(device_state["state"]["model"])
+        if jax.process_index() == 0:
+            for prompt, answer in zip(self._samples.prompts, answers, strict=True):
+                write_event(self.config.folder, "sample", step=self.steps_done, prompt=prompt, message=answer)
+        self._logger.resume()
+
     def _evaluate(
         self, device_state: dict[str, Any], variables: dict[str, Any], constants: dict[str, Any], *, after_step: int
     ) -> None:
@@ -427,6 +455,7 @@ class _Hooks:
         rules = constants["logical_axis_rules_for_eval"]
         rng = (jax.random.fold_in(device_state["init_rng"], max(after_step, 0)),) if config.enable_diloco else ()
         logger.settle()
+        self._evaluated = True
         self.log.enter("evaluation")
         iterator = variables["eval_data_iterator"]
         iterator.reset()
@@ -504,11 +533,17 @@ class _Hooks:
                     if config.enable_tensorboard:
                         _purge(self.writer, start_step)
 
+            def resume(self) -> None:
+                """Start the time of the next step, and its phase."""
+                self._last = time.perf_counter()
+                hooks.log.enter("training")
+
             def loop_starts(self) -> None:
                 hooks.log.enter("training")
                 self._last = time.perf_counter()
 
             def mark_eval_loop_start(self) -> None:
+                hooks._evaluated = True
                 # The step before an evaluation is written after it, so record now when the step finished.
                 hooks._last_loss.block_until_ready()
                 self._finished = time.perf_counter()
@@ -539,9 +574,7 @@ class _Hooks:
                     hooks.target_reached = True
                     raise
                 finally:
-                    # The time of an evaluation does not count toward any training step.
-                    self._last = time.perf_counter()
-                    hooks.log.enter("training")
+                    self.resume()  # the time of an evaluation does not count toward any training step
 
             def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
                 line: dict[str, Any] | None = None

@@ -114,8 +114,8 @@ def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Ru
     assert numbers(run.metrics()) == numbers(preferred.metrics())
 
 
-@pytest.mark.parametrize("method", ["dpo", "orpo"])
-def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str) -> None:
+@pytest.mark.parametrize(("method", "parts"), [("dpo", 1), ("dpo", 2), ("orpo", 1)])
+def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str, parts: int) -> None:
     """One step of SGD. Several pairs share a sequence."""
     rows = pairs(6)
     one = {"steps": 1, "per_device_batch_size": 2, "max_target_length": 512, "opt_type": "sgd"}
@@ -125,7 +125,8 @@ def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: 
         "warmup_steps_fraction": 0,
         "gradient_clipping_threshold": 0,
     }
-    run = lab.train(config(lab, f"{method}-step", base, rows, method, 0, **one, num_epoch=1), "--no-ray")
+    one |= {"gradient_accumulation_steps": parts, "num_epoch": 1}
+    run = lab.train(config(lab, f"{method}-step-{parts}", base, rows, method, 0, **one), "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
     (line,) = [line for line in run.metrics() if "loss" in line]
     assert line["examples"] == len(rows)

@@ -34,6 +34,7 @@ KEYS: dict[str, Any] = {
     "eval_interval": None,
     "dtype": "float32",
 }
+SAMPLES = ["Is it even or odd: 3 5 8", "Is it even or odd: 4 1 7"]
 WITH_GENERATION = (
     "{% for message in messages %}{% if message.role == 'assistant' %}Answer:{% generation %}"
     "{{ ' ' + message.content | trim + eos_token }}{% endgeneration %}{{ '\n' }}"
@@ -80,7 +81,7 @@ def config(lab: TrainingHarness, name: str, base: Run, data: dict[str, Any], **t
     keys = {**KEYS, "load_parameters_path": weights, **train}
     path = lab.config(name, hosts=1, data={**data, "tokenizer": tokenizer}, **keys)
     tree = json.loads(path.read_text())
-    tree |= {"tuning": {"method": "sft", "template": PLAIN}, "from": "base@3"}
+    tree |= {"tuning": {"method": "sft", "template": PLAIN, "samples": SAMPLES}, "from": "base@3"}
     path.write_text(json.dumps(tree))
     return path
 
@@ -130,6 +131,9 @@ def test_a_tuned_model_answers_held_out_questions(lab: TrainingHarness, tuned: R
     before = exported(lab, base)
     (before / "chat_template.jinja").write_text((folder / "chat_template.jinja").read_text())
     assert correct(before, files) == 0
+    answers = [(event["step"], event["message"]) for event in tuned.events() if event["event"] == "sample"]
+    assert [step for step, _ in answers] == [0, 0, STEPS, STEPS]
+    assert [answer for _, answer in answers[2:]] == ["even", "odd"]
     lines = [line for line in tuned.metrics() if "loss" in line]
     assert lines[-1]["epoch"] > 1
     assert all(line["examples"] >= 8 and line["counted_tokens"] > line["examples"] for line in lines)

@@ -45,7 +45,7 @@ class Reader:
 
     def __init__(self, template: ChatTemplate, tuning: Tuning, length: int) -> None:
         """`length` is the number of tokens of a sequence."""
-        self._template = template
+        self.template = template
         self.tokenizer = template.tokenizer
         self._tuning = tuning
         self._length = length
@@ -54,7 +54,7 @@ class Reader:
 
     def for_held_out(self) -> Reader:
         """Return a reader with counts of its own."""
-        return Reader(self._template, self._tuning, self._length)
+        return Reader(self.template, self._tuning, self._length)
 
     def read(self, unit: data.Unit, epoch: float) -> list[dict[str, Any]]:
         """Return the examples of a unit: arrays of ids, of 1 for each token that counts, and of their positions.
@@ -70,7 +70,7 @@ class Reader:
         """Return all tokens of a row: one conversation, or the two of a pair. Raises ConfigError with the place if it
         is not an example."""
         with placed(place):
-            tokens = [self._template.tokens(one) for one in conversations(row, self._tuning)]
+            tokens = [self.template.tokens(one) for one in conversations(row, self._tuning)]
         self.counts["examples"] += 1
         return tokens
 

@@ -152,9 +152,8 @@ def log_probabilities(graph: Any, parts: int) -> Callable[[Any, Mapping[str, Any
     from flax import nnx
 
     def of_batch(state: Any, batch: Mapping[str, Any]) -> Any:
-        model = nnx.merge(graph, state)
-
         def of(part: Mapping[str, Any]) -> Any:
+            model = nnx.merge(graph, state)  # a loop may not change a model from outside
             logits = model(
                 decoder_input_tokens=part["inputs"],
                 decoder_positions=part["inputs_position"],

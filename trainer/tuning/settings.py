@@ -37,7 +37,8 @@ class Lora:
 class Tuning:
     """The values `tuning`. `long` is what happens to examples above the length of a sequence: CUT, DROP or REFUSE.
 
-    `beta` is the weight of the preference in the loss of PAIRS.
+    `beta` is the weight of the preference in the loss of PAIRS. `samples` are prompts that the model answers after each
+    evaluation.
     """
 
     method: str = PRETRAIN
@@ -47,6 +48,7 @@ class Tuning:
     long: str = CUT
     beta: float = 0.1
     lora: Lora | None = None
+    samples: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Tuning:
@@ -61,6 +63,7 @@ class Tuning:
             str(values.get("tooLong") or CUT),
             float(values.get("beta") or 0.1),
             _lora(values.get("lora") or {}, quantized=method == QLORA) if method in (LORA, QLORA) else None,
+            tuple(map(str, values.get("samples") or ())),
         )
 
     @property

@@ -66,6 +66,12 @@ class ChatTemplate:
         ]
         return Tokens(encoded["input_ids"], counted, text, [first for first, _ in encoded["offset_mapping"]])
 
+    def prompt(self, text: str) -> list[int]:
+        """Return the tokens of a user's message, up to where the answer starts."""
+        asked = Example([{"role": "user", "content": text}])
+        rendered = self._render(asked, asked.messages, generation_prompt=True)
+        return list(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
+
     def _spans(self, example: Example, text: str) -> list[tuple[int, int]]:
         """Return the parts of the rendered text that count."""
         messages = example.messages

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from launcher.products.report.evaluations import Evaluation
+from launcher.trainer_output import Event
 
 Numbers = NDArray[np.float64]
 
@@ -171,6 +172,7 @@ class RunData:
     config: Mapping[str, Any] = field(default_factory=dict)
     earlier: Sequence[EarlierConfig] = ()
     evaluations: Sequence[Evaluation] = ()
+    samples: Sequence[Event] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
 

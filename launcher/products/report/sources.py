@@ -133,6 +133,7 @@ def _of_cluster(backend: Backend, status: RunStatus, say: Callable[[str], None])
         accelerator=folders.accelerator_of(config, status.provisioning),
         metrics=metrics,
         begins=timeline.begins_of(events),
+        samples=timeline.samples_of(events),
         # The trainer's events are the most precise. Pods and Ray's job only show that it may be training.
         spans=timeline.spans(submitted, held, history or changes, end),
         marks=sorted([*marks, *timeline.marks_of(events)], key=lambda mark: mark.at),

@@ -134,6 +134,12 @@ def marks_of(events: Iterable[Event]) -> list[Mark]:
     return found
 
 
+def samples_of(events: Iterable[Event]) -> list[Event]:
+    """Return the answers to prompts, by step; a repeated step counts once."""
+    found = {(event.step or 0, event.prompt): event for event in events if event.kind is EventKind.SAMPLE}
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
+
+
 def begins_of(events: Iterable[Event]) -> list[int]:
     """Return the steps at which training started: the first, and those after each restart."""
     return [event.step for event in events if event.kind is EventKind.LOOP_STARTED and event.step is not None]
