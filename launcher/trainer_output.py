@@ -146,7 +146,7 @@ class TrainerState:
             return replace(self, stops=self.stops + (self.loops > 0), error=event.message)
         if event.kind is EventKind.ERROR:
             return replace(self, error=event.message)
-        return replace(self, failing=True, failure=event.message)
+        return replace(self, failing=True, failure=event.message) if event.kind.is_failure else self
 
     def _in_phase(self, event: Event) -> TrainerState:
         order = [*_OF_A_START, "training"]

@@ -59,6 +59,10 @@ EVENTS: Mapping[str, EventType] = {
     "stopped": EventType(
         ("message", "step"), "A run on this machine was cancelled; all its hosts stopped after `step` steps."
     ),
+    "sample": EventType(
+        ("step", "prompt", "message"),
+        "The model's answer (`message`) to a prompt of tuning.samples after `step` steps.",
+    ),
     "error": EventType(
         ("message",), "The sentence that this process ends with; the reason of the run, if nothing restarts it."
     ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,8 +45,7 @@ class Sweep:
     @property
     def counts(self) -> Mapping[State, int]:
         """The number of runs in each state, in the order of `State`."""
-        found = Counter(run.state for run in self.runs)
-        return {state: found[state] for state in State if found[state]}
+        return {state: count for state in State if (count := sum(run.state is state for run in self.runs))}
 
     @property
     def ranked(self) -> tuple[RunStatus, ...]:
@@ -64,8 +62,7 @@ class Sweep:
     @property
     def measure(self) -> str:
         """The field of a run that compares runs: "eval_loss", or "loss" of the last step if no run was evaluated."""
-        evaluated = any(run.eval_loss is not None for run in self.runs)
-        return "eval_loss" if evaluated else "loss"
+        return "eval_loss" if any(run.eval_loss is not None for run in self.runs) else "loss"
 
     def __repr__(self) -> str:
         best = f", best={self.best.name!r}" if self.best is not None else ""

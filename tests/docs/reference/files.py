@@ -47,6 +47,19 @@ METRICS = (
 )
 """Keys of a step's line."""
 
+TUNING = (
+    ("epoch", "the passes over the examples that were begun, with the part of the current one"),
+    ("examples", "examples of the step; a pair of answers is one"),
+    ("counted_tokens", "tokens of the step that the loss counts"),
+    ("examples_cut", "examples of this host since its start that were cut (tuning.tooLong), if there are any"),
+    ("examples_dropped", "examples of this host since its start that were dropped, if there are any"),
+    ("reward_chosen", "with pairs: mean reward of the better answers; eval_reward_chosen is that of an evaluation"),
+    ("reward_rejected", "with pairs: mean reward of the worse answers"),
+    ("reward_margin", "with pairs: mean difference of the two rewards"),
+    ("reward_accuracy", "with pairs: share of pairs whose better answer has the higher reward"),
+)
+"""Further keys of a step's line of a fine-tuning."""
+
 EVALUATIONS = (
     ("step", "the number of updates before the evaluation"),
     ("eval_loss", "loss on the held-out text"),
@@ -97,6 +110,8 @@ def metrics() -> str:
         "## metrics.jsonl",
         "One line per step:",
         table(("key", "is"), ((code(key), says) for key, says in METRICS)),
+        "A fine-tuning has these keys, too:",
+        table(("key", "is"), ((code(key), says) for key, says in TUNING)),
         "One line per held-out evaluation:",
         table(("key", "is"), ((code(key), says) for key, says in EVALUATIONS)),
         "## events.jsonl",
