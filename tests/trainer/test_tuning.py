@@ -131,7 +131,7 @@ def test_a_tuned_model_answers_held_out_questions(lab: TrainingHarness, tuned: R
     before = exported(lab, base)
     (before / "chat_template.jinja").write_text((folder / "chat_template.jinja").read_text())
     assert correct(before, files) == 0
-    answers = [(event["step"], event["message"]) for event in tuned.events() if event["event"] == "sample"]
+    answers = [(event["step"], event["message"]) for event in tuned.events("sample")]
     assert [step for step, _ in answers] == [0, 0, STEPS, STEPS]
     assert [answer for _, answer in answers[2:]] == ["even", "odd"]
     lines = [line for line in tuned.metrics() if "loss" in line]

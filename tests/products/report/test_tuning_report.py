@@ -1,0 +1,30 @@
+"""What a report shows of a fine-tuning: answers to prompts, and the rewards of pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from launcher.products.report.build import build
+from launcher.trainer_output import events_of, state_after
+from tests.products.report import report_runs as runs
+
+
+def sample(at: float, step: int, answer: str) -> dict[str, Any]:
+    return {"event": "sample", "time": runs.stamp(at), "step": step, "prompt": "2 plus <2>?", "message": answer}
+
+
+def test_the_answers_by_step(tmp_path: Path) -> None:
+    rewards = {"counted_tokens": 70, "reward_margin": 0.5, "reward_accuracy": 0.75}
+    metrics = [{**line, **rewards} for line in runs.steps(20)]
+    events = [runs.loop(0), sample(1, 0, "fish"), sample(50, 10, "five"), sample(60, 10, "four & no more")]
+    path = runs.write(tmp_path / "a", metrics=metrics, events=events, config=runs.config("a"))
+    assert not state_after(events_of(events)).failing
+    page = build([str(path)]).page
+    table = page[page.index("<h3>Answers</h3>") :].partition("</table>")[0]
+    assert table.count("<tr><td") == 2  # a repeated step counts once
+    assert "2 plus &lt;2&gt;?</td><td>fish" in table
+    assert "four &amp; no more" in table
+    assert "five" not in table
+    for title in ("Margin between the rewards of a pair", "Pairs with a higher reward", "Tokens of a step that count"):
+        assert title in page
