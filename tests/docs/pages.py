@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 README = CHECKOUT / "README.md"
 CONTRIBUTING = CHECKOUT / "CONTRIBUTING.md"
-_FILE = re.compile(r"# (?P<name>[\w./-]+\.ya?ml)\b")
+_FILE = re.compile(r"# (?P<name>[\w./-]+\.(ya?ml|py))\b")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Block:
     @property
     def file(self) -> str:
         """The file name in the first line of a YAML block, or ""."""
-        match = _FILE.match(self.text) if self.language == "yaml" else None
+        match = _FILE.match(self.text) if self.language in ("yaml", "python") else None
         return match["name"] if match else ""
 
     @property

@@ -14,6 +14,7 @@ from launcher.json_object import json_object, load_json
 from launcher.products.report.model import (
     ACCURACY,
     COUNTED,
+    EPOCH,
     EVAL_LOSS,
     GRAD_NORM,
     LEARNING_RATE,
@@ -28,7 +29,7 @@ from launcher.products.report.model import (
     Series,
 )
 
-_OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM, COUNTED, MARGIN, ACCURACY)
+_OF_A_STEP = (LOSS, STEP_SECONDS, TOKENS, TFLOPS, MFU, LEARNING_RATE, GRAD_NORM, COUNTED, MARGIN, ACCURACY, EPOCH)
 # Clock corrections are smaller than this (s).
 _JUMP = 1.0
 # The page's script cannot represent integers from here on exactly.

@@ -89,8 +89,20 @@ class Series:
 LOSS, EVAL_LOSS, STEP_SECONDS = "loss", "eval_loss", "step_seconds"
 TOKENS, TFLOPS, MFU = "tokens_per_second_per_device", "tflops_per_second_per_device", "mfu"
 LEARNING_RATE, GRAD_NORM = "learning_rate", "grad_norm"
-COUNTED, MARGIN, ACCURACY = "counted_tokens", "reward_margin", "reward_accuracy"
-"""Of fine-tuning: the tokens that the loss counts, and of pairs the rewards of their answers."""
+COUNTED, MARGIN, ACCURACY, EPOCH = "counted_tokens", "reward_margin", "reward_accuracy", "epoch"
+"""Of fine-tuning: the tokens that the loss counts, of pairs the rewards of their answers, and the passes over the data.
+"""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the examples: its number from 1, its last step, and the mean loss of its steps. `eval_loss` is the
+    held-out loss of the last evaluation in it, or None."""
+
+    number: int
+    step: int
+    loss: float
+    eval_loss: float | None
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,20 @@ class Metrics:
     def steps_done(self) -> int | None:
         steps = self.of(LOSS).steps
         return int(steps[-1]) + 1 if len(steps) else None
+
+    @cached_property
+    def epochs(self) -> list[Epoch]:
+        """The epochs of a fine-tuning that were begun; [] for other runs."""
+        numbers, losses, evals = self.of(EPOCH), self.of(LOSS), self.of(EVAL_LOSS)
+        found = []
+        for number in np.unique(np.floor(numbers.finite)):
+            steps = numbers.steps[np.floor(numbers.values) == number]
+            mean = losses.values[np.isin(losses.steps, steps) & np.isfinite(losses.values)].mean()
+            within = evals.values[(evals.steps > steps[0]) & (evals.steps <= steps[-1] + 1)]  # it counts finished steps
+            found.append(
+                Epoch(int(number) + 1, int(steps[-1]) + 1, float(mean), float(within[-1]) if len(within) else None)
+            )
+        return found
 
     @property
     def best_eval(self) -> float | None:

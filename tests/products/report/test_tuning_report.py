@@ -1,7 +1,8 @@
-"""What a report shows of a fine-tuning: answers to prompts, and the rewards of pairs."""
+"""A report shows the answers of a fine-tuning to prompts, and the rewards of pairs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ def sample(at: float, step: int, answer: str) -> dict[str, Any]:
 
 def test_the_answers_by_step(tmp_path: Path) -> None:
     rewards = {"counted_tokens": 70, "reward_margin": 0.5, "reward_accuracy": 0.75}
-    metrics = [{**line, **rewards} for line in runs.steps(20)]
+    losses = [line for line in runs.steps(20) if "loss" in line]
+    metrics: list[dict[str, Any]] = [{**line, **rewards, "epoch": at / 8} for at, line in enumerate(losses)]
+    metrics.insert(12, {"step": 12, "eval_loss": 1.25, "time": runs.stamp(40)})
     events = [runs.loop(0), sample(1, 0, "fish"), sample(50, 10, "five"), sample(60, 10, "four & no more")]
     path = runs.write(tmp_path / "a", metrics=metrics, events=events, config=runs.config("a"))
     assert not state_after(events_of(events)).failing
@@ -26,5 +29,8 @@ def test_the_answers_by_step(tmp_path: Path) -> None:
     assert "2 plus &lt;2&gt;?</td><td>fish" in table
     assert "four &amp; no more" in table
     assert "five" not in table
+    epochs = page[page.index("<h3>Epochs</h3>") :].partition("</table>")[0]
+    assert re.findall(r">([^<>]+)</td>", epochs)[3::4] == ["-", "1.2500", "-"]
+    assert re.findall(r">([^<>]+)</td>", epochs)[1::4] == ["8", "16", "20"]
     for title in ("Margin between the rewards of a pair", "Pairs with a higher reward", "Tokens of a step that count"):
         assert title in page
