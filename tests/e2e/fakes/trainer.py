@@ -74,8 +74,10 @@ class Trainer:
         upto = min(steps, run.step + max(1, int((now - run.begun) / STEP_SECONDS)))
         run.begun = now
         lines = []
+        begin = 0.693 if config["tuning"]["method"] == "dpo" else 10  # the model is the reference, or guesses
         for step in range(run.step, upto):
-            entry = {"step": step, "loss": 10 - 8 * step / steps, "step_seconds": STEP_SECONDS, "time": _now()}
+            loss = begin * (1 - 0.8 * step / steps)
+            entry = {"step": step, "loss": loss, "step_seconds": STEP_SECONDS, "time": _now()}
             lines.append("SLIPWAY_METRICS " + json.dumps(entry))
             if step % period == 0 or step == steps - 1:
                 lines.append(f"checkpoint after step {step + 1}/{steps}  training paused for 0.01 s")
