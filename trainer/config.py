@@ -346,7 +346,10 @@ def _check_weights(config: RunConfig) -> None:
         path = config.train.get(key)
         if frozen and path and key == "load_parameters_path":
             path = _weights(config, str(path))
-        if isinstance(path, str) and path and "://" not in path and not Path(path).exists():
+        if not isinstance(path, str) or not path or "://" in path:
+            continue
+        _refuse_adapters(key, Path(path), config.tree.get("from"))
+        if not Path(path).exists():
             if config.tree.get("from"):
                 if Path(path).parent.name in (_LAST, _BEST):  # _weights has found the step
                     continue
@@ -360,6 +363,26 @@ def _check_weights(config: RunConfig) -> None:
                 f"train.{key}: {path} does not exist; set the items folder of a checkpoint "
                 "(.../NAME/checkpoints/STEP/items)."
             )
+
+
+def _refuse_adapters(key: str, items: Path, given: object) -> None:
+    """Raise ConfigError if the checkpoint is that of a run with adapters. `given` is the value of `from`."""
+    if items.parent.parent.name != "checkpoints" or Tuning.of(_object(items.parents[2] / "run.json")).lora is None:
+        return
+    run = items.parents[2]
+    raise ConfigError(
+        f"{f'from: {given}' if given else f'train.{key}: {items}'}: the checkpoints of {run.name} have adapters only; "
+        f"write a whole model with launcher export {run.name} --merge --to FOLDER, import it with launcher import "
+        "FOLDER --to WEIGHTS, and set from to WEIGHTS."
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _weights(config: RunConfig, path: str) -> str:
@@ -376,10 +399,7 @@ def _weights(config: RunConfig, path: str) -> str:
     steps = _steps(folder)
     if not steps:
         raise ConfigError(f"from: the run {source} has no checkpoint in {folder}.")
-    own: Any = {}
-    with contextlib.suppress(OSError, ValueError):
-        own = json.loads((folder.parent / "run.json").read_text(encoding="utf-8"))
-    train = own.get("train") if isinstance(own, dict) else None
+    train = _object(folder.parent / "run.json").get("train")
     wanted = train.get("steps") if isinstance(train, dict) else None
     if not isinstance(wanted, int) or steps[-1] + 1 < wanted:
         known = f"{steps[-1] + 1} of its {wanted} steps" if isinstance(wanted, int) else "an unknown number of steps"
@@ -429,11 +449,8 @@ def keep_base(config: RunConfig) -> None:
 
 def _base(config: RunConfig, run: Path) -> dict[str, Any]:
     """Return the content of BASE_FILE; {} if there is none, or for other weights."""
-    try:
-        kept = json.loads((run / BASE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return kept if isinstance(kept, dict) and kept.get("given") == _given(config) else {}
+    kept = _object(run / BASE_FILE)
+    return kept if kept.get("given") == _given(config) else {}
 
 
 def _given(config: RunConfig) -> list[str]:

@@ -366,6 +366,8 @@ class _Hooks:
                     device_state["mesh"],
                     device_state["model"],
                 )
+            if self.config.tuning.lora is not None:
+                self.log.adapters(*lora.size(device_state["state"]))
             device_state["p_train_step"] = self._watched(device_state["p_train_step"])
             if self._evaluation is not None and device_state["p_eval_step"] is not None:
                 device_state["p_eval_step"] = self._with_measures(device_state["p_eval_step"])

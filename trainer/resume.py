@@ -57,7 +57,10 @@ def _refused(config: RunConfig, what: str, was: object, now: object, done: int) 
     def text(value: object) -> str:
         return "not set" if value is None else str(value)
 
+    new = f"start a new run from its weights (from: {config.name}@{done - 1})"
+    if config.tuning.lora is not None:
+        new = "submit under a new name"
     return ConfigError(
         f"{config.name} cannot continue from its last checkpoint: {what} was {text(was)}, and is {text(now)} now; "
-        f"change it back, or start a new run from its weights (from: {config.name}@{done - 1})."
+        f"change it back, or {new}."
     )

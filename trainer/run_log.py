@@ -43,6 +43,11 @@ class RunLog:
             print_line(f"start: {self._phase} {self._seconds():.1f} s")
         self._phase, self._since = phase, time.perf_counter()
 
+    def adapters(self, parameters: int, size: int) -> None:
+        """Print how much a run with adapters trains. `size` is in bytes, without the optimizer."""
+        if self._first:
+            print_line(f"adapters: {parameters:,} trained parameters, {size / 1e6:,.1f} MB of each checkpoint")
+
     def step(self, line: Mapping[str, Any]) -> None:
         """Print a step's line of metrics.jsonl, such as "step 3/20  loss 9.856  grad norm 1.20  1,540 tokens/s"."""
         parts = [f"step {self._of(line['step'] + 1)}", f"loss {line['loss']:.3f}"]

@@ -26,6 +26,10 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     pairs = {"train.opt_type": tuple(models.settings(each).get("opt_type") for each in (theirs, ours))}
     if models.name_of(ours) == models.name_of(theirs) == "default":
         pairs |= {f"train.{key}": (bool(theirs.get(key)), bool(ours.get(key))) for key in _SWITCHES.split()}
+    tunings = [each.get("tuning") or {} for each in (old, new)]
+    if any(each.get("method") in models.ADAPTERS for each in tunings):
+        pairs |= {f"tuning.{key}": tuple(each.get(key) for each in tunings) for key in ("method", "lora")}
+        pairs["from"] = (old.get("from"), new.get("from"))
     if ours.get("enable_checkpointing") is False:  # it would start again
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
     if any((new.get("data") or {}).get(key) for key in ("files", "corpus")):  # each host has its own position in it

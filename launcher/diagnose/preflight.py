@@ -18,6 +18,7 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.config.checks import weights_rules
 from launcher.config.checks.problems import ERROR, WARNING, Problem
+from launcher.config.maxtext import models
 from launcher.config.values.tree import Origin, Values
 from launcher.config.weights import Source
 from launcher.diagnose.explain import rules_impossible, rules_queue
@@ -154,24 +155,14 @@ def _missing(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Pr
     team, storage = config["team"], config["storage"]
     account = team["serviceAccount"] or team["name"]
     if account and not _exists(cluster, SERVICE_ACCOUNT, account, namespace):
-        yield _problem(
-            plan.values,
-            "no_service_account",
-            ERROR,
-            "team.serviceAccount",
-            f'The namespace {namespace} has no service account "{account}", so no pod could be created.',
-            ("charts/queues creates one for each team; team.serviceAccount selects another.",),
-        )
+        text = f'The namespace {namespace} has no service account "{account}", so no pod could be created.'
+        hint = "charts/queues creates one for each team; team.serviceAccount selects another."
+        yield _problem(plan.values, "no_service_account", ERROR, "team.serviceAccount", text, (hint,))
     if storage["kind"] == "pvc" and not _exists(cluster, PVC, storage["claim"], namespace):
-        yield _problem(
-            plan.values,
-            "no_claim",
-            ERROR,
-            "storage.claim",
-            f'The namespace {namespace} has no PersistentVolumeClaim "{storage["claim"]}", so its pods would '
-            "wait indefinitely.",
-            (f"kubectl get pvc -n {namespace} lists those that exist.",),
-        )
+        claim = storage["claim"]
+        text = f'The namespace {namespace} has no PersistentVolumeClaim "{claim}", so its pods would wait indefinitely.'
+        hint = f"kubectl get pvc -n {namespace} lists those that exist."
+        yield _problem(plan.values, "no_claim", ERROR, "storage.claim", text, (hint,))
 
 
 def _too_many_pod_sets(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> Iterator[Problem]:
@@ -211,6 +202,10 @@ def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
     if theirs != ours:
         text = f"from: the checkpoints of the run {source.name} are in {theirs}, and this run searches them in {ours}."
         yield _problem(plan.values, "weights", ERROR, "from", text, ("Use the storage of that run.",))
+    elif (run.config.get("tuning") or {}).get("method") in models.ADAPTERS:
+        text = f"from: the checkpoints of {source.name} have adapters only, and a run starts from a whole model."
+        hint = f"Import what launcher export {source.name} --merge writes: docs/how-to/fine-tune-with-adapters.md."
+        yield _problem(plan.values, "weights", ERROR, "from", text, (hint,))
     elif found := weights_rules.differences(run.config.get("train") or {}, config["train"]):
         key, text = weights_rules.sentence(given, found)
         pointed = f"train.{key}" if _origin(plan.values, ("train", key)) else "from"

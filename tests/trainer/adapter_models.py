@@ -17,7 +17,8 @@ from tests.trainer.reference_models import STEP, inputs
 
 
 def main(root: Path, names: list[str]) -> None:
-    """For each name, write the checkpoint of NAME and its logits, and then those of NAME-lora, its adapters."""
+    """For each name, write the checkpoint of NAME and its logits, and then those of NAME-lora and NAME-qlora, whose run
+    configs exist."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     reference_models.main(root, names)
     import jax
@@ -30,8 +31,8 @@ def main(root: Path, names: list[str]) -> None:
     from trainer.config import maxtext_argv, read
     from trainer.tuning import lora
 
-    for name in names:
-        config = pyconfig.initialize(maxtext_argv(read(root / f"{name}-lora.json")))
+    for path in sorted(root.glob("*-*lora.json")):
+        config = pyconfig.initialize(maxtext_argv(read(path)))
         mesh = maxtext_utils.get_mesh_from_config(config)
         with lora.installed():
             model = model_creation_utils.get_nnx_create_model_fn(config, mesh)()
@@ -45,14 +46,14 @@ def main(root: Path, names: list[str]) -> None:
                 nnx.state(model, nnx.LoRAParam),
             )
             nnx.update(model, changed)
-            folder = root / f"{name}-lora" / "checkpoints" / str(STEP)
+            folder = root / path.stem / "checkpoints" / str(STEP)
             checkpointing.save_params_to_path(folder, {"params": changed.to_pure_dict()})
             tokens = jnp.asarray(inputs())
             positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
             with jax.default_matmul_precision("highest"):
                 logits: Any = model(tokens, positions, jnp.ones_like(tokens), enable_dropout=False)
-        np.save(root / f"{name}-lora.npy", np.asarray(logits, np.float32))
-        print(name, "with adapters", flush=True)
+        np.save(path.with_suffix(".npy"), np.asarray(logits, np.float32))
+        print(path.stem, flush=True)
 
 
 if __name__ == "__main__":

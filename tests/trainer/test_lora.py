@@ -29,6 +29,7 @@ from tests.trainer.test_tuning import KEYS, WITH_GENERATION, question, write
 from trainer.tuning.template import PLAIN
 from trainer.weights.safetensors_files import _read_header
 
+METHODS = ("lora", "qlora")
 RANK, ALPHA = 4, 6
 ROWS = [question(number) for number in (128, 7, 12, 31)]
 
@@ -67,6 +68,17 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("questions") / "train.jsonl", list(range(100, 400)))
+
+
+@pytest.fixture(scope="module")
+def runs_to_the_end(lab: TrainingHarness, base: Run, questions: Path) -> dict[str, Run]:
+    """A run of each method."""
+    runs = {}
+    for method in METHODS:
+        run = lab.train(config(lab, f"{method}-whole", base, questions, {"method": method}), "--no-ray")
+        assert run.process.returncode == 0, run.output()[-3000:]
+        runs[method] = run
+    return runs
 
 
 def exported(config: Path, to: Path, *options: str) -> Path:
@@ -194,12 +206,11 @@ def test_initial_values_are_those_of_peft(lab: TrainingHarness, base: Run, rows:
     assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
 
 
-@pytest.mark.parametrize("method", ["lora", "qlora"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_kill_changes_no_number(
-    lab: TrainingHarness, base: Run, questions: Path, tmp_path: Path, method: str
+    lab: TrainingHarness, base: Run, questions: Path, runs_to_the_end: dict[str, Run], method: str
 ) -> None:
-    whole = lab.train(config(lab, f"{method}-whole", base, questions, {"method": method}), "--no-ray")
-    assert whole.process.returncode == 0, whole.output()[-3000:]
+    whole = runs_to_the_end[method]
     path = config(lab, f"{method}-killed", base, questions, {"method": method}, learning_rate_schedule_steps=40)
     run = lab.start(path, "--no-ray")
     run.until(lambda: run.step() >= 20)
@@ -231,19 +242,52 @@ def test_a_kill_changes_no_number(
         assert "have changed since lora-killed started from them" in run.output().splitlines()[-1]
 
 
-def test_quantized_weights_are_close_to_the_original_ones(lab: TrainingHarness, base: Run, questions: Path) -> None:
-    first = []
-    for method in ("lora", "qlora"):
-        path = config(lab, f"{method}-first", base, questions, {"method": method}, steps=1)
-        run = lab.train(path, "--no-ray")
-        assert run.process.returncode == 0, run.output()[-3000:]
-        first.append(run.metrics()[0]["loss"])
-    assert first[0] != first[1]
-    assert first[0] == pytest.approx(first[1], abs=0.05)
+def test_the_text_is_that_of_the_weights_with_the_adapter(
+    base: Run, runs_to_the_end: dict[str, Run], tmp_path: Path
+) -> None:
+    """The launcher merges them first; here, they are not merged."""
+    mx.set_default_device(mx.cpu)
+    folder = runs_to_the_end["lora"].folder
+    words = ("generate", str(folder), "def main(", "--temperature", "0", "--max-tokens", "12", "-o", "json")
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"Exporting the checkpoint 39 of lora-whole to {folder / 'export' / '39'}, which is")
+    text = json.loads(done.stdout)["text"]
+
+    whole = exported(base.folder / "run.json", tmp_path / "base")
+    model, _ = load_model(whole)
+    tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
+    prompt = tokenizer.encode("def main(")
+
+    def following(count: int) -> list[int]:
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(np.array(model(mx.array([tokens]))[0, -1].astype(mx.float32)).argmax()))
+        return tokens
+
+    plain = following(12)
+    with_adapter(model, exported(folder / "run.json", tmp_path / "adapter"))
+    tokens = following(12)
+    assert tokens != plain
+    assert text == tokenizer.decode(tokens)[len(tokenizer.decode(prompt)) :]
 
 
 FAMILIES = ("llama3.1", "gemma3-short", "mixtral")
 """With rotary embeddings of neighbors, with layers that are not stacked, and with experts."""
+
+
+QUANTIZED, BLOCK = "llama3.1", 32
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+        *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+"""The numbers of 4 bits in appendix E of the paper (arXiv:2305.14314)."""
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +299,11 @@ def references(lab: TrainingHarness) -> Path:
         path = write_config(root, name, lab.tokenizer)
         tree = json.loads(path.read_text())
         weights = str(root / name / "checkpoints" / "3" / "items")
-        tree["run"]["name"] = f"{name}-lora"
         tree["train"] |= {"load_parameters_path": weights, "weight_dtype": "float32"}
-        tree |= {"tuning": {"method": "lora", "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}
-        (root / f"{name}-lora.json").write_text(json.dumps(tree))
+        for method in METHODS if name == QUANTIZED else ("lora",):
+            tree["run"]["name"] = f"{name}-{method}"
+            tree |= {"tuning": {"method": method, "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}
+            (root / f"{name}-{method}.json").write_text(json.dumps(tree))
     subprocess.run(
         [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *FAMILIES], cwd=CHECKOUT, check=True
     )
@@ -286,3 +331,21 @@ def test_logits_of_the_exports_are_those_of_the_run(references: Path, tmp_path: 
     if not name.startswith("gemma"):
         whole = exported(references / f"{name}.json", tmp_path / "base")
         np.testing.assert_allclose(logits(whole, adapter), expected, atol=1e-4, rtol=0)
+
+
+def test_quantized_weights_are_those_of_the_paper(references: Path, tmp_path: Path) -> None:
+    """The scale of a block is its largest absolute value; BLOCK inputs are a block, because head_dim is 32."""
+    mx.set_default_device(mx.cpu)
+    model, _ = load_model(exported(references / f"{QUANTIZED}.json", tmp_path / "base"))
+    adapter = exported(references / f"{QUANTIZED}-qlora.json", tmp_path / "adapter")
+    targets = json.loads((adapter / "adapter_config.json").read_text())["target_modules"]
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in targets:
+            weight = np.array(module.weight.astype(mx.float32))
+            blocks = weight.reshape(len(weight), -1, BLOCK)
+            most = np.abs(blocks).max(axis=-1, keepdims=True)
+            nearest = NF4[np.abs((blocks / most)[..., None] - NF4).argmin(axis=-1)] * most
+            module.weight = mx.array(nearest.reshape(weight.shape))
+    with_adapter(model, adapter)
+    found = np.array(model(mx.array(inputs())).astype(mx.float32))
+    np.testing.assert_allclose(found, np.load(references / f"{QUANTIZED}-qlora.npy"), atol=1e-4, rtol=0)

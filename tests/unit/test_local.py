@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from launcher.backends.local import backend, processes, record, supervisor
 from launcher.backends.local.environment import own_environment
 from launcher.backends.local.record import Record, read_events, read_record, write_record
 from launcher.backends.local.submitter import LocalSubmitter
+from launcher.config import resume
 from launcher.config.checks import this_machine
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
@@ -447,3 +449,18 @@ def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
         assert error.value.message.splitlines()[1:] == [f"  {difference}"]
         assert error.value.hint == "To start a new run from its weights, use --name NEW --set from=demo@5."
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_run_continues_with_the_same_adapters_only() -> None:
+    def config(method: str = "lora", rank: int = 16, source: str = "base") -> dict[str, Any]:
+        return {"from": source, "tuning": {"method": method, "turns": "all", "lora": {"rank": rank}}, "train": {}}
+
+    def obstacles(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+        return resume.obstacles(old or config(), new, 6)
+
+    assert obstacles(config()) == []
+    assert obstacles(config("sft", 8, "other"), config("pretrain")) == []
+    assert obstacles(config(rank=8)) == ['tuning.lora: {"rank": 16} -> {"rank": 8}']
+    assert obstacles(config("qlora")) == ["tuning.method: lora -> qlora"]
+    assert obstacles(config(), config("sft")) == ["tuning.method: sft -> lora"]
+    assert obstacles(config(source="base@3")) == ["from: base -> base@3"]

@@ -103,3 +103,22 @@ def test_a_run_keeps_its_adapters_and_their_weights(tmp_path: Path) -> None:
     (items / "manifest.ocdbt").write_text("two")
     with pytest.raises(ConfigError, match=r"have changed since tuned started from them, and each start reads them"):
         trainer_config.keep_base(config)
+
+
+@pytest.mark.parametrize("given", ["base", "base@3", "base@best", ""])
+def test_a_run_of_adapters_is_not_a_model_to_start_from(tmp_path: Path, given: str) -> None:
+    step = {"base": "last", "base@best": "best"}.get(given, "3")
+    (tmp_path / "base" / "checkpoints" / "3" / "items").mkdir(parents=True)
+    (tmp_path / "base" / "run.json").write_text('{"tuning": {"method": "qlora"}, "train": {"steps": 4}}')
+    (tmp_path / "base" / "metrics.jsonl").write_text('{"step": 4, "eval_loss": 1}\n')
+    items = str(tmp_path / "base" / "checkpoints" / step / "items")
+    source = f"from: {given}" if given else f"train.load_parameters_path: {items}"
+    for method in ("sft", "lora"):
+        config = run(tmp_path, method, load_parameters_path=items, dataset_type="synthetic")
+        config = RunConfig(config.path, {**config.tree, "from": given})
+        with pytest.raises(ConfigError) as refused:
+            trainer_config.check(config)
+        assert str(refused.value) == (
+            f"{source}: the checkpoints of base have adapters only; write a whole model with launcher export base "
+            "--merge --to FOLDER, import it with launcher import FOLDER --to WEIGHTS, and set from to WEIGHTS."
+        )

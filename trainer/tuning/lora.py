@@ -90,6 +90,15 @@ def installed() -> Iterator[None]:
         yield
 
 
+def size(state: Any) -> tuple[int, int]:
+    """Return the number of parameters of the adapters in MaxText's state, and their bytes."""
+    import jax
+    from flax import nnx
+
+    arrays = jax.tree.leaves(nnx.filter_state(state["model"], nnx.LoRAParam))
+    return sum(each.size for each in arrays), sum(each.nbytes for each in arrays)
+
+
 def _without_frozen(tree: Any, path: str = "") -> Any:
     """Return a checkpoint's tree without the frozen weights.
 
@@ -111,12 +120,18 @@ def _with_adapters(model: Any, config: Any) -> Any:
     from flax import nnx
     from maxtext.utils import lora_utils  # repairs qwix for MaxText's models when it is imported
 
+    tile, path = math.gcd(TILE, config.emb_dim, config.head_dim, config.mlp_dim), config.lora.lora_module_path
+    keys = {
+        "rank": config.lora.lora_rank,
+        "alpha": config.lora.lora_alpha,
+        "weight_qtype": config.lora.lora_weight_qtype,
+    }
+    # The inputs of `out` have two axes. qwix tiles the last one, and the heads would share their scales.
     provider = qwix.LoraProvider(
-        module_path=config.lora.lora_module_path,
-        rank=config.lora.lora_rank,
-        alpha=config.lora.lora_alpha,
-        weight_qtype=config.lora.lora_weight_qtype,
-        tile_size=math.gcd(TILE, config.emb_dim, config.head_dim, config.mlp_dim),
+        [
+            qwix.LoraRule(module_path=f"(?=.*/out$){path}", tile_size={0: 1, 1: tile}, **keys),
+            qwix.LoraRule(module_path=path, tile_size=tile, **keys),
+        ]
     )
     seed = jax.random.PRNGKey(config.init_weights_seed)
     tokens, positions = lora_utils._prepare_dummy_inputs(model.mesh)

@@ -162,6 +162,11 @@ def test_the_model_of_the_run_that_a_run_starts_from(base: LauncherCli, admin: A
         "from: the checkpoints of the run base are in gs://example-runs/base, and this run searches them in "
         "gs://other-runs/base." in elsewhere.out
     )
+    adapters = base.values("job-set", "adapters", tuning={"method": "lora"})
+    assert base("submit", "-f", adapters, "--set", "from=base@6", "--detach").code == 0
+    merged = base("check", "-f", base.values("job-set", "tuned"), "--set", "from=adapters@6", "--live")
+    assert merged.code == 1
+    assert "from: the checkpoints of adapters have adapters only, and a run starts from a whole model." in merged.out
     done = base("submit", "-f", base.values("job-set", "tuned"), "--set", "from=base@6", "--detach")
     assert done.code == 0
     pod = next(run for run in base.runs(admin) if run["metadata"]["name"] == "tuned")["spec"]["replicatedJobs"][0]
