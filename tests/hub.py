@@ -14,9 +14,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 TOKEN = "hf_of_the_tests"
+
+
+@dataclass
+class DataSet:
+    """A data set: its commits with their files, its branches, and the start of its card."""
+
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    card: dict[str, Any] = field(default_factory=dict)
+    private: bool = False
+    gated: bool = False
+
+    def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
+        """Replace the files of a branch, and return the commit."""
+        name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
+        self.commits[name] = files
+        self.branches[branch] = name
+        return name
 
 
 @dataclass
@@ -30,6 +48,9 @@ class Hub:
     large: dict[str, bytes] = field(default_factory=dict)  # uploaded, by SHA-256, and in no repository yet
     fail_uploads: bool = False
     downloaded: list[str] = field(default_factory=list)
+    data: dict[str, DataSet] = field(default_factory=dict)
+    ranges: list[str] = field(default_factory=list)  # the parts of files of data sets that were read
+    down: bool = False  # the files of data sets cannot be read
     pause: threading.Event = field(default_factory=threading.Event)  # cleared: a download stops after its first half
 
 
@@ -44,7 +65,10 @@ def hub() -> Iterator[Hub]:
             self._download(body=False)
 
         def do_GET(self) -> None:
-            path = urlsplit(self.path).path
+            path = unquote(urlsplit(self.path).path)
+            if path.removeprefix("/api").startswith("/datasets/"):
+                self._data_set(path.removeprefix("/api").removeprefix("/datasets/"))
+                return
             name, tree, _ = path.removeprefix("/api/models/").partition("/tree/")
             revision = name.removesuffix("/revision/main")
             if path == "/api/whoami-v2":
@@ -102,6 +126,38 @@ def hub() -> Iterator[Hub]:
                 return
             state.large[urlsplit(self.path).path.removeprefix("/upload/")] = body
             self._send(200, b"")
+
+        def _data_set(self, path: str) -> None:
+            org, name, *rest = path.split("/", 3)
+            data = state.data.get(f"{org}/{name}")
+            known = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+            if data is None or (data.private and not known):
+                self._error(401, "RepoNotFound")
+                return
+            what, _, after = "/".join(rest).partition("/")
+            revision = next(
+                (each for each in (*data.branches, *data.commits) if f"{after}/".startswith(f"{each}/")), ""
+            )
+            commit = data.branches.get(revision or "main", revision)
+            if after and not revision:
+                self._error(404, "RevisionNotFound")
+            elif what == "tree":
+                self._json(
+                    [
+                        {"type": "file", "path": file, "oid": "0" * 40, "size": len(content)}
+                        for file, content in data.commits[commit].items()
+                    ]
+                )
+            elif what != "resolve":
+                self._json({"id": f"{org}/{name}", "sha": commit, "siblings": [], "cardData": data.card})
+            elif state.down:
+                self._error(501, "")
+            elif data.gated and not known:
+                self._error(403, "GatedRepo")
+            else:
+                first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+                state.ranges.append(f"{after} {first}-{last}")
+                self._send(206, data.commits[commit][after.removeprefix(f"{revision}/")][int(first) : int(last) + 1])
 
         def _may_read(self, name: str) -> bool:
             known = self.headers.get("Authorization") == f"Bearer {TOKEN}"

@@ -10,8 +10,8 @@ import traceback
 from pathlib import Path
 
 from trainer import distributed, driver_supervisor, loop, ray_driver, resume, stop_signal, storage_errors, user_command
-from trainer.config import RunConfig, check, keep, keep_base, read, read_from_job, replace_file
-from trainer.errors import PASSING, ConfigError, RayStartTimeout, RestartsExhausted
+from trainer.config import RunConfig, check, keep, keep_base, keep_data_sets, read, read_from_job, replace_file
+from trainer.errors import PASSING, ConfigError, DownloadError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
 from trainer.weights import adapters
@@ -67,7 +67,7 @@ def main() -> int:
         report(config, str(error))
         code = driver_supervisor.GAVE_UP if supervised else 1
     except Exception as error:
-        if not supervised and not isinstance(error, OSError):
+        if not supervised and not isinstance(error, OSError | DownloadError):
             raise
         traceback.print_exc()
         report(config, describe(error))
@@ -100,6 +100,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         completed = loop.completed(config)
         keep(config)
         keep_base(config)
+        keep_data_sets(config)
         _same_data(config, summary)
         if completed:
             print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201

@@ -21,9 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trainer import vocabulary
+from trainer import hub, vocabulary
 from trainer.data import Corpus, check_corpus, is_given, open_corpus
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DownloadError
 from trainer.metrics import now
 from trainer.metrics import read as read_metrics
 from trainer.tuning import lora, pipeline, preferences
@@ -153,7 +153,7 @@ class RunConfig:
         """The text that `data` names, or None if MaxText's own dataset keys apply."""
         if not is_given(self.data):
             return None
-        return open_corpus(self.data, self.hosts, whole_rows=self.tuning.applies)
+        return open_corpus(self.data, self.hosts, whole_rows=self.tuning.applies, pins=hub.kept(self.folder))
 
     @property
     def tuning(self) -> Tuning:
@@ -445,6 +445,24 @@ def keep_base(config: RunConfig) -> None:
     record = {"given": _given(config), "weights": path, "digest": digest.hexdigest()}
     if kept != record:
         replace_file(config.folder / BASE_FILE, record)
+
+
+def keep_data_sets(config: RunConfig) -> None:
+    """Write the commits of the hub's data sets at the first start. The first host that writes decides.
+
+    Raises DownloadError if another host has decided for another commit: a restart reads that one.
+    """
+    path, pins = config.folder / hub.PINS_FILE, config.corpus.pins if config.corpus is not None else {}
+    if not pins:
+        return
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        json.dump(pins, file)
+        return
+    before = hub.kept(config.folder)
+    if changed := [entry for entry in before.keys() & pins.keys() if before[entry] != pins[entry]]:
+        raise DownloadError(f"{changed[0]} has changed while the run started; start again.")
+    if pins.keys() - before.keys():  # the run continues with other data
+        replace_file(path, {**before, **pins})
 
 
 def _base(config: RunConfig, run: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Text for training: from files, folders and globs to a stream of documents.
+"""Text for training: from files, folders, globs and data sets of Hugging Face's hub to a stream of documents.
 
 Files are cut into units: a byte range of a text file (.txt, .md, .jsonl) or a run of rows of a
 Parquet file. Units are listed from sizes alone, so a corpus of any size starts at once and streams.
@@ -11,6 +11,7 @@ Only this module knows the formats. It imports nothing heavy until documents are
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -20,10 +21,14 @@ import re
 import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from trainer import hub
 from trainer.errors import PASSING, ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +47,13 @@ _NEWLINE_WINDOW = 64 << 10
 # Up to this size, every byte of a corpus is decoded before the run starts (about a second). For a larger corpus,
 # only the first and last unit of every file are decoded.
 _CHECK_WHOLE = 1 << 30
+# The first units of data sets of the hub that are decoded before the run starts: each is a request or more.
+_CHECK_REMOTE = 4
+# Threads that read ahead from the hub, and that read the footers of its Parquet files.
+_READERS = 2
+_CONNECTIONS = 16
+# The decoded row groups of the hub that are kept. A small data set has many units in each of its row groups.
+_KEPT_BYTES = 1 << 30
 _LISTED = 5
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # What is left between the lines of files that were joined or cut: NUL, a byte order mark, the end-of-file of DOS.
@@ -77,6 +89,8 @@ class Corpus:
     fingerprint: str
     left_out: str = ""
     """A sentence about the files of the named folders that are not read, or ""."""
+    pins: hub.Pins = dataclasses.field(default_factory=dict)
+    """The data sets of the hub (trainer/hub.py)."""
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -94,10 +108,13 @@ def is_given(data: Mapping[str, Any]) -> bool:
     return bool(data.get("files") or data.get("corpus"))
 
 
-def open_corpus(data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = False) -> Corpus:
+def open_corpus(
+    data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = False, pins: hub.Pins | None = None
+) -> Corpus:
     """List the units of the text that `data` (the values key) names: at least one per host in each part.
 
-    With `whole_rows`, the documents are the rows of .jsonl and .parquet files, not the text of a field.
+    With `whole_rows`, the documents are the rows of .jsonl and .parquet files, not the text of a field. `pins` are the
+    commits and files of the hub's data sets, which are otherwise those of now.
     Reads names, sizes and Parquet footers, but no text unless it is short. Raises ConfigError with the file's name if
     a file or folder is missing, unreadable, of an unknown kind, or empty, and with the sizes if the text is too short
     for the hosts. An error for which a restart may help (trainer.errors.PASSING) is raised as it is, because nothing
@@ -107,9 +124,10 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = F
     held_out = data.get("heldOut") or {}
     corpus = data.get("corpus")
     left: Counter[str] = Counter()
-    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], left, key="data.files")
+    pins = dict(pins or {})
+    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], left, pins, key="data.files")
     if held_out.get("files"):
-        eval_files = _expand(held_out["files"], left, key="data.heldOut.files")
+        eval_files = _expand(held_out["files"], left, pins, key="data.heldOut.files")
         shared = sorted(set(files) & set(eval_files))
         if shared:
             raise ConfigError(
@@ -122,24 +140,25 @@ def open_corpus(data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = F
         eval_files = []
         train, evaluation = _split(files, float(held_out.get("fraction", 0.0)), hosts, field)
     every = [*files, *eval_files]
-    sizes = [Path(path).stat().st_size for path in every]
+    sizes = [_bytes_of(path) for path in every]
     digest = hashlib.sha256()
     for path, size in zip(every, sizes, strict=True):
         digest.update(os.fsencode(path) + f"\0{size}\n".encode())
-    return Corpus(
-        train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16], _left_out(left, len(every))
-    )
+    left_out = _left_out(left, len(every))
+    return Corpus(train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16], left_out, pins)
 
 
 def check_corpus(corpus: Corpus, read: Callable[[Unit], Iterable[str]] | None = None) -> None:
-    """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file.
+    """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file; little of the hub's.
 
     `read` returns the texts of a unit; by default its documents. Raises ConfigError with the file and the place of the
     first input that is not text or lacks a field, and if there is no text at all.
     """
     read = read or (lambda unit: documents(unit, corpus.field))
     for part, units in (("training", corpus.train), ("held-out", corpus.held_out)):
-        chosen = units if corpus.size <= _CHECK_WHOLE else _ends_of_files(units)
+        own = [unit for unit in units if not hub.is_hub(unit.path)]
+        chosen = own if corpus.size <= _CHECK_WHOLE else _ends_of_files(own)
+        chosen += _ends_of_files(unit for unit in units if hub.is_hub(unit.path))[:_CHECK_REMOTE]
         characters = sum(len(text.strip()) for unit in chosen for text in read(unit))
         if units and not characters:
             raise ConfigError(f"{units[0].path}: the {part} part of the data contains no text; add files with text.")
@@ -196,7 +215,7 @@ def rows(unit: Unit) -> Iterator[tuple[dict[str, Any], Place]]:
     Raises ConfigError and OSError as `documents` does, and ConfigError for a file of text.
     """
     if unit.row_group >= 0:
-        for number, row in enumerate(_parquet_table(unit.path, unit.row_group)[unit.start : unit.stop], unit.start):
+        for number, row in enumerate(_parquet_objects(unit), unit.start):
             yield row, Place(unit.path, number, unit.row_group)
     elif _ending(unit.path) == ".jsonl":
         for line, at in _lines(unit):
@@ -207,8 +226,12 @@ def rows(unit: Unit) -> Iterator[tuple[dict[str, Any], Place]]:
 
 def _read(unit: Unit) -> tuple[bytes, int]:
     """Return the bytes of a unit of a text file, and their offset."""
+    return _of_hub.get(unit, lambda: _read_file(unit)) if hub.is_hub(unit.path) else _read_file(unit)
+
+
+def _read_file(unit: Unit) -> tuple[bytes, int]:
     try:
-        with Path(unit.path).open("rb") as file:
+        with _open(unit.path, unit.stop - unit.start + _NEWLINE_WINDOW) as file:
             raw, start = _read_range(file, unit, lines_only=_ending(unit.path) == ".jsonl")
     except OSError as error:
         _raise_passing(error)
@@ -242,11 +265,49 @@ def train_dataset(
         dataset = dataset.shuffle(seed=seed)
     dataset = dataset.repeat(epochs)[host_index::host_count]
     dataset = dataset.map_with_index(lambda index, unit: (unit, index * host_count / len(units)))
-    # No read-ahead threads: reading text is far faster than tokenizing and training on it.
-    stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
+    # No read-ahead threads: reading text is far faster than tokenizing and training on it. The hub is slower.
+    threads = _READERS if any(hub.is_hub(unit.path) for unit in units) else 0
+    if threads:
+        dataset = dataset.map(lambda element: (_fetched(element[0], corpus.field), element[1]))
+    stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads))
     return grain.experimental.FlatMapIterDataset(
         stream, _transform(read or (lambda unit, _: [{"text": text} for text in documents(unit, corpus.field)]))
     )
+
+
+def _fetched(unit: Unit, field: str) -> Unit:
+    """Return the unit. If it is on the hub, its bytes are kept for the next who reads it."""
+    if not hub.is_hub(unit.path):
+        return unit
+    if unit.row_group >= 0:
+        _parquet_group(unit.path, unit.row_group, field)
+    else:
+        _read(unit)
+    return unit
+
+
+class _Kept:
+    """Keeps what was read last: up to `most` bytes, and at least two entries."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: dict[Any, tuple[Any, int]] = {}
+        self._lock = Lock()
+
+    def get(self, key: Any, load: Callable[[], Any]) -> Any:
+        with self._lock:
+            if found := self._entries.pop(key, None):
+                self._entries[key] = found
+                return found[0]
+        value = load()
+        with self._lock:
+            self._entries[key] = (value, value.nbytes if hasattr(value, "nbytes") else len(value[0]))
+            while len(self._entries) > 2 and sum(size for _, size in self._entries.values()) > self._most:
+                del self._entries[next(iter(self._entries))]
+        return value
+
+
+_of_hub, _of_disk = _Kept(_KEPT_BYTES), _Kept(0)
 
 
 def _transform(read: Callable[[Unit, float], list[dict[str, Any]]]) -> Any:
@@ -288,13 +349,29 @@ def _ending(path: str) -> str:
     return Path(path).suffix.lower()
 
 
-def _expand(entries: Sequence[str], left: Counter[str], *, key: str) -> list[str]:
-    """Expand files, folders (all files below, of the known kinds) and globs to sorted unique absolute paths.
+def _open(path: str, ahead: int = _MAX_UNIT) -> AbstractContextManager[BinaryIO]:
+    """Open a file. One of the hub is read by requests that return `ahead` bytes more than a read."""
+    return hub.opened(path, ahead) if hub.is_hub(path) else Path(path).open("rb")
 
-    Count in `left` the other files of folders, by kind.
+
+def _parquet_source(path: str) -> AbstractContextManager[Any]:
+    return hub.opened(path) if hub.is_hub(path) else nullcontext(path)
+
+
+def _bytes_of(path: str) -> int:
+    return hub.size(path) if hub.is_hub(path) else Path(path).stat().st_size
+
+
+def _expand(entries: Sequence[str], left: Counter[str], pins: hub.Pins, *, key: str) -> list[str]:
+    """Expand files, folders (all files below, of the known kinds), globs and data sets to sorted unique absolute paths.
+
+    Count in `left` the other files of folders, by kind. Data sets of the hub are resolved once, into `pins`.
     """
     found: dict[str, None] = {}
     for entry in entries:
+        if hub.is_hub(entry):
+            found |= dict.fromkeys(hub.expand(entry, pins, key))
+            continue
         path = Path(entry).expanduser()
         if any(character in entry for character in "*?[") and not path.exists():
             anchor = Path(path.anchor or ".")
@@ -314,11 +391,6 @@ def _expand(entries: Sequence[str], left: Counter[str], *, key: str) -> list[str
 def _is_dir(path: Path, key: str) -> bool:
     try:
         if not path.exists():
-            if any(part.startswith("hf:") for part in path.parts):
-                raise ConfigError(
-                    f"{key}: a data set of Hugging Face is not a file; download it (hf download ORG/NAME --repo-type "
-                    "dataset --local-dir FOLDER) and set the folder, or set train.dataset_type: hf and train.hf_path."
-                )
             raise ConfigError(
                 f"{key}: {path} does not exist; check the path (a relative path starts at the folder where you submit)."
             )
@@ -421,18 +493,23 @@ def _raise_passing(error: Exception) -> None:
 def _cut(files: Sequence[str], least: int = 0) -> list[Unit]:
     """Cut files into units of the usual size, or into smaller ones so that there are at least `least`, if possible."""
     text = [path for path in files if _ending(path) != ".parquet"]
-    sizes = {path: Path(path).stat().st_size for path in text}
+    parquet = [path for path in files if _ending(path) == ".parquet"]
+    sizes = {path: _bytes_of(path) for path in text}
     total = sum(sizes.values())
     floor = min(_USUAL_UNIT, max(_MIN_UNIT, total // 64))
     length = min(_MAX_UNIT, max(floor, total // 65536))
     if least:
         length = max(_MIN_UNIT, min(length, total // least))
     units: list[Unit] = []
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        groups = dict(zip(parquet, pool.map(_row_groups, parquet), strict=True))
     for path in files:
         if _ending(path) == ".parquet":
-            units.extend(_parquet_units(path, len(files), max(64, least)))
+            units.extend(_parquet_units(path, groups[path], len(files), max(64, least)))
         else:
-            units.extend(Unit(path, at, min(at + length, sizes[path])) for at in range(0, sizes[path], length))
+            # Each unit of the hub is a request.
+            own = max(length, min(_MAX_UNIT, total // 64)) if hub.is_hub(path) and not least else length
+            units.extend(Unit(path, at, min(at + own, sizes[path])) for at in range(0, sizes[path], own))
     return units
 
 
@@ -502,7 +579,7 @@ def _pieces(count: int) -> str:
 
 def _size(files: Sequence[str]) -> str:
     """Return the files and their size in words: "notes.txt (1,234 bytes)"."""
-    total = sum(Path(path).stat().st_size for path in files)
+    total = sum(map(_bytes_of, files))
     return f"{files[0] if len(files) == 1 else f'{len(files):,} files'} ({total:,} bytes)"
 
 
@@ -609,23 +686,14 @@ _JSON_TYPES = {list: "a list", dict: "an object", int: "a number", float: "a num
 
 
 def _line_number(path: str, at: int) -> int:
-    with Path(path).open("rb") as file:
+    with _open(path) as file:
         lines, left = 1, at
         while chunk := file.read(min(left, _MAX_UNIT)):
             lines, left = lines + chunk.count(b"\n"), left - len(chunk)
     return lines
 
 
-def _parquet_units(path: str, files: int, least: int) -> list[Unit]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        _raise_passing(error)
-        raise ConfigError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
-    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+def _parquet_units(path: str, groups: Sequence[int], files: int, least: int) -> list[Unit]:
     if not sum(groups):
         raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
     # A row group is decoded as a whole. It is cut into runs of rows only if a small corpus would
@@ -638,8 +706,31 @@ def _parquet_units(path: str, files: int, least: int) -> list[Unit]:
     return units
 
 
+def _row_groups(path: str) -> list[int]:
+    """Return the number of rows of each row group."""
+    return _row_groups_of_hub(path) if hub.is_hub(path) else _read_footer(path)
+
+
+@functools.cache
+def _row_groups_of_hub(path: str) -> list[int]:
+    return _read_footer(path)
+
+
+def _read_footer(path: str) -> list[int]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with _parquet_source(path) as source:
+            metadata = pq.read_metadata(source)
+    except (OSError, pa.ArrowException) as error:
+        _raise_passing(error)
+        raise ConfigError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
+    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+
+
 def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
-    column = _parquet_column(unit.path, unit.row_group, field)
+    column = _parquet_group(unit.path, unit.row_group, field).column(0)
     for row in range(unit.start, unit.stop):
         try:
             text = column[row].as_py()
@@ -652,28 +743,30 @@ def _parquet_rows(unit: Unit, field: str) -> Iterator[str]:
             yield _without_nul(text)
 
 
-@functools.lru_cache(maxsize=2)
-def _parquet_table(path: str, row_group: int) -> list[dict[str, Any]]:
-    """Return the rows of a row group, with all columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _parquet_objects(unit: Unit) -> list[dict[str, Any]]:
+    """Return the rows of a unit, with all columns."""
+    table = _parquet_group(unit.path, unit.row_group, ROWS)
     try:
-        with pq.ParquetFile(path) as file:
-            return cast(list[dict[str, Any]], file.read_row_group(row_group).to_pylist())
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        _raise_passing(error)
-        raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
+        return cast(list[dict[str, Any]], table.slice(unit.start, unit.stop - unit.start).to_pylist())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Cannot read {unit.path}: {str(error).splitlines()[0]}") from error
 
 
-@functools.lru_cache(maxsize=2)
-def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
+def _parquet_group(path: str, row_group: int, field: str) -> pa.Table:
+    """Return a row group: the column of a field, or all columns (ROWS)."""
+    kept = _of_hub if hub.is_hub(path) else _of_disk
+    return kept.get((path, row_group, field), lambda: _read_parquet(path, row_group, field))
+
+
+def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import types
 
     try:
-        with pq.ParquetFile(path) as file:
+        with _parquet_source(path) as source, pq.ParquetFile(source) as file:
+            if field == ROWS:
+                return file.read_row_group(row_group)
             if (found := file.schema_arrow.names.count(field)) != 1:
                 have = "two columns" if found else "no column"
                 names = ", ".join(file.schema_arrow.names)
@@ -685,7 +778,7 @@ def _parquet_column(path: str, row_group: int, field: str) -> pa.ChunkedArray:
             binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
             if not any(is_text(text) for is_text in (*strings, *binary)):
                 raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
-            return file.read_row_group(row_group, columns=[field]).column(field)
+            return file.read_row_group(row_group, columns=[field])
     except (OSError, pa.ArrowException) as error:
         _raise_passing(error)
         raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error

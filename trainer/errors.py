@@ -36,4 +36,4 @@ class StorageFullError(StorageError, ConfigError):
 
 
 class DownloadError(Exception):
-    """A model could not be downloaded, although it may exist. A restart may fix it."""
+    """A model or a data set could not be downloaded, although it may exist. A restart may fix it."""

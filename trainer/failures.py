@@ -137,7 +137,7 @@ def _is_of_program(error: BaseException) -> bool:
 
 def describe(error: BaseException, failed: str = "") -> str:
     """Return one sentence for the error that ended the training. `failed` is a clause on which workers failed."""
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | DownloadError):
         return str(error)
     failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
     if not failures:

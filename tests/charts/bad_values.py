@@ -1076,6 +1076,15 @@ BAD = [
         '"gs://b/x.txt" is a URL; the trainer reads files',
         RUNS,
     ),
+    *(
+        InvalidValues(
+            "data.files",
+            f"data: {{corpus: '', files: ['{text}']}}",
+            f'"{text}" is not a data set of Hugging Face; write hf:ORG/NAME or hf:ORG/NAME@REVISION/SUBSET/SPLIT.',
+            RUNS,
+        )
+        for text in ("hf:texts", "hf://datasets/example/texts", "hf:example/texts@a@b", "hf:example/texts:train")
+    ),
     InvalidValues(
         "data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS
     ),

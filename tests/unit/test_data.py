@@ -342,8 +342,8 @@ def test_a_large_corpus_is_checked_at_the_ends_of_its_files(tmp_path: Path, monk
 def test_missing_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         corpus(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="a data set of Hugging Face is not a file; download it"):
-        corpus(Path("hf:roneneldan/TinyStories"))
+    with pytest.raises(ConfigError, match=r"hf:TinyStories is not a data set of Hugging Face; write hf:ORG/NAME,"):
+        corpus(Path("hf:TinyStories"))
     with pytest.raises(ConfigError, match=r'no file matches ".*/\*.txt"'):
         corpus(tmp_path / "*.txt")
     with pytest.raises(ConfigError, match=r"has no \.txt, \.md, \.jsonl or \.parquet file"):

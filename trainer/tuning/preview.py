@@ -13,7 +13,7 @@ from typing import Any
 
 from trainer import config as run_config
 from trainer import data
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DownloadError
 from trainer.tuning.template import Tokens
 
 _ROWS = 20_000
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         print(json.dumps(preview(run_config.read(arguments.config), arguments.count)))  # noqa: T201 - the data
-    except ConfigError as error:
+    except (ConfigError, DownloadError) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)  # noqa: T201 - the message
         return 2
     return 0

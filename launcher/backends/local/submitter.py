@@ -422,6 +422,6 @@ def _problem(plan: LaunchPlan, sentence: str) -> Problem:
 
 
 def _absolute(path: str) -> str:
-    if "://" in path:
+    if "://" in path or path.startswith("hf:"):
         return path
     return os.path.normpath(Path.cwd() / Path(path).expanduser())

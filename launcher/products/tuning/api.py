@@ -69,7 +69,7 @@ def preview_data(files: Files, sets: Sets = (), *, count: int = 3) -> Preview:
         try:
             *_, line = child.lines("trainer.tuning.preview", ["--config", str(path), "--count", str(count)])
         except LauncherError as error:
-            if config["run"]["kind"] != "local" and "does not exist" in error.message:
+            if config["run"]["kind"] != "local" and "does not exist;" in error.message:
                 raise LauncherError(
                     error.message,
                     "The preview reads files of this machine: copy some of it, and add --set data.files='[FILE]'.",
