@@ -209,14 +209,14 @@ def _as_sentences(what: str, name: str, revision: str | None = None) -> Iterator
         if isinstance(cause, errors.GatedRepoError):
             raise ConfigError(
                 f"{what} is gated; accept its terms ({constants.ENDPOINT}/datasets/{name}), and set HF_TOKEN to a "
-                "token of that account (in a cluster, with worker.secretEnv)."
+                "token of that account (in a cluster, with worker.secretEnv and head.secretEnv)."
             ) from error
         if isinstance(cause, errors.RevisionNotFoundError):
             raise ConfigError(f"{what}: the data set has no revision {revision or 'of this commit'}.") from error
         if isinstance(cause, errors.RepositoryNotFoundError) or code in (401, 403):
             raise ConfigError(
                 f"{what} does not exist or is private; check the name, or set HF_TOKEN to a token that may read it (in "
-                "a cluster, with worker.secretEnv)."
+                "a cluster, with worker.secretEnv and head.secretEnv)."
             ) from error
         if code == 404:
             raise ConfigError(f"{what} no longer exists.") from error
