@@ -79,7 +79,7 @@ COMMAND = {
     "XDG_RUNTIME_DIR": "the folder of Podman's passwords of registries (`containers/auth.json`), for `image build`",
     "REGISTRY_AUTH_FILE": "Podman's file of passwords of registries, for `image build`",
     "TMPDIR": "the folder of temporary files; `image build` needs some GB there",
-    "HF_TOKEN": "the token for private models of Hugging Face, for `import`, `export` and data sets; in pods, for a run",
+    "HF_TOKEN": "the token for Hugging Face, for `import`, `export` and data sets; in pods, for a run",
     "NO_COLOR": "if it is not empty, the command prints no colours",
     "TERM": "if it is `dumb`, the command prints no colours",
     "PYTHONPATH": "a local run's trainer receives it, after the trainer's own folder",
