@@ -596,10 +596,11 @@ def tokenizer_keys(values: Mapping[str, Any]) -> dict[str, str]:
         if kind != "sentencepiece":
             raise ConfigError(f"data.tokenizer.kind is {kind}, so data.tokenizer.path must name the tokenizer.")
         path = str(maxtext_folder() / "assets" / "tokenizers" / "tokenizer.llama2")
-    elif kind != "huggingface" and not Path(path).is_file():
-        # MaxText's package has the tokenizers of Llama 2 and 3, Gemma and Mistral; presets name only the file.
+    elif not Path(path).exists():
+        # MaxText's package has the tokenizers of Llama 2 and 3, Gemma, Mistral and Qwen 3; presets name only the file
+        # or folder.
         own = maxtext_folder() / "assets" / "tokenizers" / path
-        path = str(own) if own.is_file() else path
+        path = str(own) if own.exists() else path
     return {"tokenizer_type": kind, "tokenizer_path": path}
 
 

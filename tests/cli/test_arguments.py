@@ -130,7 +130,7 @@ def test_text_that_the_output_cannot_encode(launcher: Launcher) -> None:
         (["https://example.com/x.yaml"], 2, "is a URL, but values files are read from this machine."),
         (["models/llama"], 2, "Did you mean the presets models/llama"),
         (["v6e"], 2, "Did you mean the presets slices/v6e-"),
-        (["models"], 2, "Did you mean the presets models/gemma3-12b, models/gemma3-27b or models/gemma3-4b?"),
+        (["models"], 2, "Did you mean the presets models/deepseek2-16b, models/gemma3-12b or models/gemma3-27b?"),
         (["no-preset-like-this"], 2, "Hint: launcher presets lists the presets."),
         (["flat.yaml"], 1, 'A key needs a space after its colon: "steps: 5".'),
         (["top.yaml"], 1, 'A key needs a space after its colon: "run: 5".'),

@@ -36,6 +36,8 @@ def main(root: Path, names: list[str]) -> None:
         mesh = maxtext_utils.get_mesh_from_config(config)
         with lora.installed():
             model = model_creation_utils.get_nnx_create_model_fn(config, mesh)()
+            # MaxText's step removes what a forward pass leaves, and requires the state that it began with.
+            assert not nnx.state(model, nnx.Intermediate), "the model has arrays of a forward pass"
             _, weights = checkpointing.load_state_if_possible(
                 None, None, config.load_parameters_path, "", 96, None, maxtext_config=config
             )

@@ -300,6 +300,8 @@ def references(lab: TrainingHarness) -> Path:
         tree = json.loads(path.read_text())
         weights = str(root / name / "checkpoints" / "3" / "items")
         tree["train"] |= {"load_parameters_path": weights, "weight_dtype": "float32"}
+        if name == "mixtral":
+            tree["train"]["load_balance_loss_weight"] = 0.01  # a loss that a forward pass leaves in the model
         for method in METHODS if name == QUANTIZED else ("lora",):
             tree["run"]["name"] = f"{name}-{method}"
             tree |= {"tuning": {"method": method, "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}

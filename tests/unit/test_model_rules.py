@@ -295,7 +295,7 @@ def test_a_dataset_of_hugging_face_requires_its_tokenizer() -> None:
 
 def test_the_table_of_packaged_tokenizers_is_that_of_maxtext() -> None:
     folder = maxtext_folder() / "assets" / "tokenizers"
-    assert {path.name for path in folder.iterdir() if path.is_file()} == set(PACKAGED)
+    assert {path.name for path in folder.iterdir()} == set(PACKAGED)
     for name, (kind, pieces) in PACKAGED.items():
         vocabulary.check(kind, str(folder / name), pieces, {})
         with pytest.raises(ConfigError):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,14 @@ def maxtext_folder() -> Path:
 def architecture(name: str) -> Mapping[str, Any]:
     """Return MaxText's keys that define the model: those of MaxText's file, overridden by those of the preset."""
     train: dict[str, Any] = model(name).tree["train"]
-    shape: dict[str, Any] = {"num_experts": 1, "logits_via_embedding": False, "vocab_size": 32_000}
+    shape: dict[str, Any] = {
+        "num_experts": 1,
+        "shared_experts": 0,
+        "first_num_dense_layers": 0,
+        "head_dim": 128,
+        "logits_via_embedding": False,
+        "vocab_size": 32_000,
+    }
     if "model_name" in train:
         file = maxtext_folder() / "configs" / "models" / f"{train['model_name']}.yml"
         shape |= values.read_file(str(file)).tree
@@ -95,13 +103,30 @@ def architecture(name: str) -> Mapping[str, Any]:
 
 
 def parameters(name: str) -> int:
-    """Return the number of a model's parameters without the norms."""
+    """Return the number of a model's parameters without norms, and without biases of the attention."""
     keys = architecture(name)
-    width, head = keys["base_emb_dim"], keys["head_dim"]
-    attention = 2 * width * head * (keys["base_num_query_heads"] + keys["base_num_kv_heads"])
-    mlp = keys["num_experts"] * 3 * width * keys["base_mlp_dim"]
+    width, layers, experts = keys["base_emb_dim"], keys["base_num_decoder_layers"], keys["num_experts"]
+    dense = layers if experts == 1 else keys["first_num_dense_layers"]
+    mlps = dense * 3 * width * keys["base_mlp_dim"]
+    if experts > 1:
+        mlps += (layers - dense) * width * experts
+        mlps += (layers - dense) * 3 * width * keys["base_moe_mlp_dim"] * (experts + keys["shared_experts"])
+    if keys.get("mlp_bias"):
+        mlps += layers * experts * (2 * keys["base_moe_mlp_dim"] + width)
     embeddings = keys["vocab_size"] * width * (1 if keys["logits_via_embedding"] else 2)
-    return int(keys["base_num_decoder_layers"] * (attention + mlp) + embeddings)
+    return int(layers * attention_parameters(keys) + mlps + embeddings)
+
+
+def attention_parameters(keys: Mapping[str, Any]) -> int:
+    """Return the number of parameters of a layer's attention."""
+    width, heads, head = keys["base_emb_dim"], keys["base_num_query_heads"], keys["head_dim"]
+    if keys.get("attention_type") != "mla":
+        return int(2 * width * head * (heads + keys["base_num_kv_heads"]))
+    # DeepSeek: keys and values are computed from a vector of kv_lora_rank numbers.
+    rank, plain, rotary, value = (
+        keys[key] for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    )
+    return int(width * (heads * (plain + rotary) + rank + rotary) + heads * (rank * (plain + value) + value * width))
 
 
 def state_bytes(name: str) -> int:
@@ -158,7 +183,8 @@ def test_a_comment_says_what_the_model_is_and_how_large(name: str) -> None:
 
 def test_every_common_model_has_a_preset() -> None:
     assert set(MODELS) >= {"llama3-8b", "llama3.1-8b", "llama3.1-70b", "mistral-7b", "mixtral-8x7b", "tiny"}
-    assert any(name.startswith("gemma3-") for name in MODELS)
+    for family in ("gemma3-", "qwen3-", "gpt-oss-", "deepseek2-", "llama3.3-", "llama4-"):
+        assert any(name.startswith(family) for name in MODELS), family
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if vmem(name)])
@@ -181,6 +207,10 @@ def test_a_preset_holds_only_what_belongs_to_the_model(name: str) -> None:
 # --- Tokenizers -------------------------------------------------------------------------------------------------
 
 
+FROM_HUB = {"deepseek2-16b", "gpt-oss-20b", "gpt-oss-120b", "llama4-17b-16e"}
+"""The models whose tokenizer is not in MaxText's package: a run loads it from Hugging Face."""
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
     tokenizer = model(name).tree.get("data", {}).get("tokenizer")
@@ -189,7 +219,15 @@ def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
         assert name == "tiny"  # it uses the chart's default, the tokenizer of Llama 2
         tokenizer = {"kind": "sentencepiece", "path": "tokenizer.llama2"}
     file = maxtext_folder() / "assets" / "tokenizers" / tokenizer["path"]
-    if tokenizer["kind"] == "sentencepiece":
+    if name in FROM_HUB:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", tokenizer["path"])
+        assert tokenizer["kind"] == "huggingface"
+    elif tokenizer["kind"] == "huggingface":
+        from tokenizers import Tokenizer
+
+        # Qwen's embedding has rows to spare.
+        assert rows - 512 < Tokenizer.from_file(str(file / "tokenizer.json")).get_vocab_size() <= rows
+    elif tokenizer["kind"] == "sentencepiece":
         import sentencepiece
 
         assert sentencepiece.SentencePieceProcessor(model_file=str(file)).vocab_size() == rows
@@ -198,7 +236,7 @@ def test_a_tokenizer_has_as_many_pieces_as_the_model(name: str) -> None:
         assert len(file.read_bytes().splitlines()) + 256 == rows
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(set(MODELS) - FROM_HUB))
 def test_the_trainer_finds_the_tokenizer(name: str, tmp_path: Path) -> None:
     user = values.set_value(run_values(name, "v6e-2x4"), ("data", "corpus"), "python", values.Origin("rest.yaml", 1))
     user = values.set_value(user, ("train", "dataset_type"), None, values.Origin("rest.yaml", 1))
@@ -219,12 +257,18 @@ def test_the_launcher_accepts_a_model_if_the_slice_divides_it(name: str) -> None
 
 def test_the_weights_of_a_model_that_fits_can_be_divided() -> None:
     uneven = {(name, one) for name in MODELS for one in SLICES if fits(name, one) and not divides(name, one)}
-    # Two widths are not multiples of 512, and one model needs four devices; the comments of the presets state it.
+    # Some widths are not multiples of 512 or 128, and one model needs four devices; the presets' comments state it.
     large = {(name, one) for name in ("gemma3-12b", "gemma3-27b") for one in ("v5p-8x8x8", "tpu7x-4x8x8")}
-    assert uneven == large | {("llama3-8b", "tpu7x-1x1x1")}
+    oss = {(name, one) for name in ("gpt-oss-20b", "gpt-oss-120b") for one in SLICES if devices(one) > 64}
+    assert uneven - oss == large | {("llama3-8b", "tpu7x-1x1x1")}
+    assert all(
+        divides(name, one) for name, one in product(("gpt-oss-20b", "gpt-oss-120b"), SLICES) if devices(one) <= 64
+    )
     assert "tensor parallelism of 4" in comment("llama3-8b")
     for name in ("gemma3-12b", "gemma3-27b"):
         assert f"not 512: the model's width of {architecture(name)['base_emb_dim']:,}" in comment(name)
+    for name in ("gpt-oss-20b", "gpt-oss-120b"):
+        assert "at most 64 devices: the model's width of 2,880" in comment(name)
 
 
 PUBLISHED = {
@@ -244,8 +288,8 @@ def test_a_model_fits_where_its_recipe_was_measured() -> None:
         for slice_name in slices:
             assert fits(name, slice_name), (name, slice_name)
             # The recipes are known by Cloud TPU's names, which count the chips of two-dimensional generations.
-            product = f"{one_slice(slice_name).accelerator}-{one_slice(slice_name).chips}"
-            assert product in (presets_dir() / "models" / f"{name}.yaml").read_text(), (name, product)
+            label = f"{one_slice(slice_name).accelerator}-{one_slice(slice_name).chips}"
+            assert label in (presets_dir() / "models" / f"{name}.yaml").read_text(), (name, label)
     # The estimate also rejects pairs that are known not to fit.
     assert not fits("llama3.1-70b", "v6e-4x8")
     assert not fits("llama3.1-8b", "v5e-2x2")

@@ -138,6 +138,7 @@ def _with_adapters(model: Any, config: Any) -> Any:
     model = qwix.apply_lora_to_model(
         model, provider, decoder_input_tokens=tokens, decoder_positions=positions, rngs=model.decoder.rngs
     )
+    nnx.pop(model, nnx.Intermediate)  # what experts of the forward pass above left, and a step removes
     for path, node in nnx.iter_graph(model):
         if "qwix_rngs" in getattr(node, "__dict__", {}):
             del node.qwix_rngs

@@ -16,6 +16,7 @@ from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
 
 PACKAGED = {
+    "qwen3-tokenizer": ("huggingface", 151_669),
     "tokenizer.default": ("sentencepiece", 32_768),
     "tokenizer.gemma": ("sentencepiece", 256_000),
     "tokenizer.gemma3": ("sentencepiece", 262_144),
@@ -25,8 +26,7 @@ PACKAGED = {
     "tokenizer_gemma4.model": ("sentencepiece", 262_144),
     "tokenizer_llama3.tiktoken": ("tiktoken", 128_256),
 }
-"""The kind and the number of pieces of the files in MaxText's package, by name. A test compares them with the files."""
-_DEFAULT = "tokenizer.llama2"
+"""The kind and the number of pieces of the tokenizers in MaxText's package, by name. A test compares them."""
 
 
 def tokenizer(case: CheckContext) -> Iterator[Problem]:
@@ -38,7 +38,7 @@ def tokenizer(case: CheckContext) -> Iterator[Problem]:
         message = f"data.tokenizer.kind is {given['kind']}; for train.dataset_type: hf, MaxText requires huggingface."
         yield from case.across("tokenizer", ("data", "tokenizer", "kind"), message, "train.dataset_type")
         return
-    name = given["path"] or _DEFAULT
+    name = given["path"] or "tokenizer.llama2"
     if name not in PACKAGED and case.kind is RunKind.LOCAL:
         return
     kind, pieces = PACKAGED.get(name) or (given["kind"], _pieces(given["kind"], name))
