@@ -207,19 +207,19 @@ F = ("f", TPU)
 def test_free_and_capacity(queues: list[ClusterQueue], cohorts: list[Cohort], free: int, capacity: int) -> None:
     """The rules are those of Kueue 0.19 (pkg/cache/scheduler/resource_node.go: available, potentialAvailable)."""
     quotas = Quotas(queues, cohorts)
-    assert (int(quotas.free("a", F)), int(quotas.capacity("a", F))) == (free, capacity)
+    assert (int(quotas.available("a", F)), int(quotas.potential_available("a", F))) == (free, capacity)
 
 
 def test_a_circle_of_cohorts_ends() -> None:
     quotas = Quotas([queue("a", 8, "x")], [cohort("x", "y"), cohort("y", "x")])
-    assert quotas.capacity("a", F) == 8
+    assert quotas.potential_available("a", F) == 8
 
 
 def test_the_family_shares_the_topmost_cohort() -> None:
     quotas = Quotas(
         [queue("a", 8, "left"), queue("b", 8, "right"), queue("c", 8)], [cohort("left", "top"), cohort("right", "top")]
     )
-    assert (quotas.family("a"), quotas.family("c")) == (["a", "b"], ["c"])
+    assert (quotas.root_cohort_queues("a"), quotas.root_cohort_queues("c")) == (["a", "b"], ["c"])
     assert quotas.cohort("a") == "left"
 
 

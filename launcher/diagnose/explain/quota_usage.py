@@ -36,12 +36,12 @@ class QuotaUsage:
 def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
     """Return the holders of a resource of a flavor, in all queues that share quota with the run's queue."""
     queue = situation.cluster_queue_name
-    family = set(situation.quotas.family(queue))
+    sharing = set(situation.quotas.root_cohort_queues(queue))
     found = []
     sums: defaultdict[str, Decimal] = defaultdict(Decimal)
     for workload in situation.workloads:
         where = workload.cluster_queue
-        if where not in family:
+        if where not in sharing:
             continue
         part = workload.holds.get(what)
         if part:
@@ -60,7 +60,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
     if situation.others_hidden:
         hidden = {
             member: rest
-            for member in sorted(family)
+            for member in sorted(sharing)
             if (rest := situation.quotas.used(member, what) - sums[member]) > 0
         }
     return QuotaUsage(what, tuple(sorted(found, key=lambda item: (-item.amount, item.since))), hidden)

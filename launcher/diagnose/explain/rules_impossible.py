@@ -183,7 +183,7 @@ def _shapes(situation: QueueSituation, verdict: FlavorFit) -> Iterator[tuple[str
     for flavor in situation.quotas.flavors(queue, verdict.resource):
         found = situation.flavors.get(flavor)
         labels = found.node_labels if found else {}
-        shape, capacity = labels.get(TOPOLOGY), situation.quotas.capacity(queue, (flavor, verdict.resource))
+        shape, capacity = labels.get(TOPOLOGY), situation.quotas.potential_available(queue, (flavor, verdict.resource))
         if not wants or not shape or flavor == verdict.flavor or labels.get(ACCELERATOR) != wants.get(ACCELERATOR):
             continue
         chips = 1

@@ -144,7 +144,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
     own = situation.workload.priority
     shown = (*quote(situation), *_quota(situation, verdict), *quota_usage.shown(situation, who))
     limit = quotas.quota(queue, verdict.what).borrowing_limit
-    if limit is not None and quotas.free_without_borrowing_limit(queue, verdict.what) >= verdict.need:
+    if limit is not None and quotas.available_without_borrowing_limit(queue, verdict.what) >= verdict.need:
         return Finding(
             f"{situation.name} waits for {need}: its queue {queue} has reached its borrowing limit "
             f"({number(verdict.resource, limit)}), although the cohort {quotas.cohort(queue)} has enough free.",
@@ -232,11 +232,11 @@ def _quota(situation: Situation, verdict: FlavorFit) -> tuple[Evidence, ...]:
             f"{number(res, verdict.need - verdict.free)} more are needed.",
         )
     ]
-    for member in quotas.family(queue) if cohort else []:
+    for member in quotas.root_cohort_queues(queue) if cohort else []:
         if member == queue:
             continue
         used, nominal = quotas.used(member, what), quotas.quota(member, what).nominal
-        keeps = quotas.keeps(member, what)
+        keeps = quotas.local_available(member, what)
         kept = f", and keeps {number(res, keeps)} that it does not lend" if keeps else ""
         if used or nominal:
             lines.append(

@@ -97,7 +97,7 @@ def _flavor_fit(
 ) -> FlavorFit:
     what = (flavor, resource)
     need = pod_set.asks[resource] + given.get(what, Decimal())
-    free, capacity = quotas.free(queue, what), quotas.capacity(queue, what)
+    free, capacity = quotas.available(queue, what), quotas.potential_available(queue, what)
     return FlavorFit(quotas.node(queue).fit(what, need), pod_set, resource, flavor, need, free, capacity)
 
 

@@ -33,7 +33,7 @@ class QuotaNode:
     Its place and its quotas must not change after the first call of a method: what follows from them is cached.
     """
 
-    __slots__ = ("_capacity", "_fixed", "_height", "children", "name", "parent", "quotas", "usage")
+    __slots__ = ("_fixed", "_height", "_potential_available", "children", "name", "parent", "quotas", "usage")
 
     def __init__(self, name: str, quotas: Mapping[FlavorResource, Quota] | None = None) -> None:
         self.name = name
@@ -42,39 +42,41 @@ class QuotaNode:
         self.children: list[QuotaNode] = []
         self.usage: dict[FlavorResource, Decimal] = {}
         self._fixed: dict[FlavorResource, tuple[Decimal, Decimal, Decimal | None]] = {}
-        self._capacity: dict[FlavorResource, Decimal] = {}
+        self._potential_available: dict[FlavorResource, Decimal] = {}
         self._height: int | None = None
 
     # --- quota, which does not change ---
 
-    def total(self, what: FlavorResource) -> Decimal:
+    def subtree_quota(self, what: FlavorResource) -> Decimal:
         """Return the quota of this node plus what its children lend it."""
         return (self._fixed.get(what) or self._fix(what))[0]
 
-    def not_lent(self, what: FlavorResource) -> Decimal:
+    def local_quota(self, what: FlavorResource) -> Decimal:
         """Return the quota that this node does not lend."""
         return (self._fixed.get(what) or self._fix(what))[1]
 
     def _fix(self, what: FlavorResource) -> tuple[Decimal, Decimal, Decimal | None]:
-        """Compute the total, what is not lent, and the borrowing limit (None: no limit). They do not change."""
+        """Compute the subtree quota, the local quota, and the borrowing limit (None: no limit). They do not change."""
         quota = self.quotas.get(what, _NONE)
-        total = quota.nominal + sum((child.total(what) - child.not_lent(what) for child in self.children), _ZERO)
+        subtree_quota = quota.nominal + sum(
+            (child.subtree_quota(what) - child.local_quota(what) for child in self.children), _ZERO
+        )
         limit = quota.lending_limit
-        not_lent = _ZERO if limit is None or self.parent is None else max(_ZERO, total - limit)
-        found = self._fixed[what] = total, not_lent, quota.borrowing_limit
-        return found
+        local_quota = _ZERO if limit is None or self.parent is None else max(_ZERO, subtree_quota - limit)
+        self._fixed[what] = subtree_quota, local_quota, quota.borrowing_limit
+        return self._fixed[what]
 
-    def capacity(self, what: FlavorResource) -> Decimal:
+    def potential_available(self, what: FlavorResource) -> Decimal:
         """Return the maximum available to this node if nothing is in use."""
-        found = self._capacity.get(what)
-        if found is None:
-            found = self.total(what)
+        amount = self._potential_available.get(what)
+        if amount is None:
+            amount = self.subtree_quota(what)
             if self.parent is not None:
                 limit = self.quotas.get(what, _NONE).borrowing_limit
-                most = self.not_lent(what) + self.parent.capacity(what)
-                found = most if limit is None else min(most, found + limit)
-            self._capacity[what] = found
-        return found
+                most = self.local_quota(what) + self.parent.potential_available(what)
+                amount = most if limit is None else min(most, amount + limit)
+            self._potential_available[what] = amount
+        return amount
 
     @property
     def kinds(self) -> set[FlavorResource]:
@@ -116,51 +118,51 @@ class QuotaNode:
         """Return the usage of this node's own quota and of what its children lend it."""
         return self.usage.get(what, _ZERO)
 
-    def add(self, what: FlavorResource, amount: Decimal) -> None:
+    def add_usage(self, what: FlavorResource, amount: Decimal) -> None:
         """Add usage. The part that exceeds what this node does not lend counts against its parent too."""
         before = self.usage.get(what, _ZERO)
         self.usage[what] = before + amount
         if self.parent is not None:
-            above = amount - max(_ZERO, self.not_lent(what) - before)
+            above = amount - max(_ZERO, self.local_quota(what) - before)
             if above > 0:
-                self.parent.add(what, above)
+                self.parent.add_usage(what, above)
 
-    def remove(self, what: FlavorResource, amount: Decimal) -> None:
+    def remove_usage(self, what: FlavorResource, amount: Decimal) -> None:
         """Remove usage that was added."""
         before = self.usage.get(what, _ZERO)
         self.usage[what] = before - amount
         if self.parent is not None:
-            above = before - self.not_lent(what)
+            above = before - self.local_quota(what)
             if above > 0:
-                self.parent.remove(what, min(amount, above))
+                self.parent.remove_usage(what, min(amount, above))
 
-    def locally_free(self, what: FlavorResource) -> Decimal:
+    def local_available(self, what: FlavorResource) -> Decimal:
         """Return the free quota that this node does not lend."""
-        return max(_ZERO, self.not_lent(what) - self.usage.get(what, _ZERO))
+        return max(_ZERO, self.local_quota(what) - self.usage.get(what, _ZERO))
 
-    def free(self, what: FlavorResource, *, limited: bool = True) -> Decimal:
+    def available(self, what: FlavorResource, *, limited: bool = True) -> Decimal:
         """Return what is available to this node now. May be negative.
 
         If `limited` is false, ignore this node's borrowing limit.
         """
-        total, not_lent, limit = self._fixed.get(what) or self._fix(what)
+        subtree_quota, local_quota, limit = self._fixed.get(what) or self._fix(what)
         used = self.usage.get(what, _ZERO)
         if self.parent is None:
-            return total - used
-        above = self.parent.free(what)
-        own = not_lent - used
+            return subtree_quota - used
+        above = self.parent.available(what)
+        own = local_quota - used
         if limited and limit is not None:
-            above = min(above, limit + (total - not_lent if own > 0 else total - used))
+            above = min(above, limit + (subtree_quota - local_quota if own > 0 else subtree_quota - used))
         return own + above if own > 0 else above
 
     def fit(self, what: FlavorResource, amount: Decimal) -> Fit:
         """Return whether the quota that is free now is enough for an amount, and if not, whether it can ever be."""
-        if amount > self.capacity(what):
+        if amount > self.potential_available(what):
             return Fit.TOO_LARGE
-        return Fit.NOW if amount <= max(_ZERO, self.free(what)) else Fit.WAITS
+        return Fit.NOW if amount <= max(_ZERO, self.available(what)) else Fit.WAITS
 
-    def borrows(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
-        """Return whether the usage exceeds this node's quota, with `more` of it."""
+    def is_borrowing_with(self, what: FlavorResource, more: Decimal = _ZERO) -> bool:
+        """Return whether the usage and `more` exceed the subtree quota."""
         return self.usage.get(what, _ZERO) + more > (self._fixed.get(what) or self._fix(what))[0]
 
 
@@ -186,7 +188,7 @@ class Quotas:
             used[queue.name] = queue.used
         for name, amounts in used.items():
             for what, amount in amounts.items():
-                self._queues[name].add(what, amount)
+                self._queues[name].add_usage(what, amount)
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._queues
@@ -212,16 +214,16 @@ class Quotas:
     def quota(self, queue: str, what: FlavorResource) -> Quota:
         return self._queues[queue].quotas.get(what, _NONE)
 
-    def capacity(self, queue: str, what: FlavorResource) -> Decimal:
+    def potential_available(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the maximum that a run in this queue can ever get."""
-        return self._queues[queue].capacity(what)
+        return self._queues[queue].potential_available(what)
 
-    def free(self, queue: str, what: FlavorResource) -> Decimal:
+    def available(self, queue: str, what: FlavorResource) -> Decimal:
         """Return what a run in this queue can get now, including borrowing. At least 0."""
-        return max(_ZERO, self._queues[queue].free(what))
+        return max(_ZERO, self._queues[queue].available(what))
 
-    def free_without_borrowing_limit(self, queue: str, what: FlavorResource) -> Decimal:
-        return max(_ZERO, self._queues[queue].free(what, limited=False))
+    def available_without_borrowing_limit(self, queue: str, what: FlavorResource) -> Decimal:
+        return max(_ZERO, self._queues[queue].available(what, limited=False))
 
     def used(self, queue: str, what: FlavorResource) -> Decimal:
         """Return what the runs of this queue hold, from its status."""
@@ -232,13 +234,13 @@ class Quotas:
         parent = self._queues[queue].parent
         return parent.name if parent else ""
 
-    def family(self, queue: str) -> list[str]:
+    def root_cohort_queues(self, queue: str) -> list[str]:
         """Return the ClusterQueues under the same root cohort, which share quota with this one. Includes the queue."""
         return [below.name for below in self._queues[queue].root.queues() if self._queues.get(below.name) is below]
 
-    def keeps(self, queue: str, what: FlavorResource) -> Decimal:
+    def local_available(self, queue: str, what: FlavorResource) -> Decimal:
         """Return the free quota that a queue does not lend."""
-        return self._queues[queue].locally_free(what)
+        return self._queues[queue].local_available(what)
 
     def _cohort(self, called: str) -> QuotaNode:
         return self._cohorts.setdefault(called, QuotaNode(called))

@@ -113,7 +113,11 @@ def _visible(cluster: Cluster, kind: Kind) -> list[dict[str, Any]] | None:
 def _queue(queue: ClusterQueue, quotas: Quotas) -> QueueUse:
     rows = []
     for what in queue.quotas:
-        nominal, used, free = queue.quotas[what].nominal, quotas.used(queue.name, what), quotas.free(queue.name, what)
+        nominal, used, free = (
+            queue.quotas[what].nominal,
+            quotas.used(queue.name, what),
+            quotas.available(queue.name, what),
+        )
         unused = max(Decimal(), nominal - used)
         rows.append(QuotaUse(*what, nominal, used, max(Decimal(), used - nominal), max(Decimal(), unused - free), free))
     return QueueUse(

@@ -90,11 +90,11 @@ def test_quota_is_never_exceeded(scenario: Scenario) -> None:
     for _, sign, name, usage in changes:
         node = quotas.node(name)
         for what, amount in usage.items():
-            (node.add if sign > 0 else node.remove)(what, amount)
+            (node.add_usage if sign > 0 else node.remove_usage)(what, amount)
         if sign > 0:
             for what in usage:
-                assert node.used(what) <= node.capacity(what)
-                assert node.root.used(what) <= node.root.total(what)
+                assert node.used(what) <= node.potential_available(what)
+                assert node.root.used(what) <= node.root.subtree_quota(what)
 
 
 @_quick

@@ -15,7 +15,7 @@ from launcher.products.planner.scheduler.pending import Pending
 from launcher.products.planner.scheduler.preemption import Target
 from launcher.products.planner.scheduler.rules import Rules
 from launcher.products.planner.scheduler.shares import Share, Shares
-from launcher.products.planner.scheduler.state import Family, Usage, Workload
+from launcher.products.planner.scheduler.state import RootCohort, Usage, WorkloadInfo
 
 _ZERO = Decimal()
 
@@ -24,22 +24,22 @@ _ZERO = Decimal()
 class Entry:
     """A head, with the flavors and the preemptions that it was nominated with."""
 
-    workload: Workload
+    workload: WorkloadInfo
     assignment: Assignment
     targets: Sequence[Target]
 
 
 @dataclass(slots=True)
 class Scheduler:
-    """The scheduler of one family. `admit` and `evict` are called for each decision."""
+    """The scheduler of one root cohort. `admit` and `evict` are called for each decision."""
 
-    family: Family
+    root_cohort: RootCohort
     pending: dict[str, Pending]
     sharing: FairSharing | None
     rules: Rules
     unavailable: Set[str]
-    admit: Callable[[Workload, Assignment], None]
-    evict: Callable[[Target, Workload], None]
+    admit: Callable[[WorkloadInfo, Assignment], None]
+    evict: Callable[[Target, WorkloadInfo], None]
     _assigner: FlavorAssigner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,51 +50,51 @@ class Scheduler:
         entries = [
             self._nominate(head)
             for name, pending in self.pending.items()
-            if self.family.queues[name].active and (head := pending.head()) is not None
+            if self.root_cohort.queues[name].active and (head := pending.head()) is not None
         ]
-        preempted: dict[str, Workload] = {}
+        preempted: dict[str, WorkloadInfo] = {}
         reserved: list[tuple[QuotaNode, Usage]] = []
         changed = False
         for entry in self._ordered(entries):
             changed |= self._process(entry, preempted, reserved)
         for node, usage in reserved:
             for what, amount in usage.items():
-                node.remove(what, amount)
+                node.remove_usage(what, amount)
         return changed
 
     # --- nomination ---
 
-    def _nominate(self, workload: Workload) -> Entry:
-        """Find flavors and preemptions for a head. The result holds until the state of the family changes."""
-        if workload.memo is not None and workload.memo[0] == self.family.version:
+    def _nominate(self, workload: WorkloadInfo) -> Entry:
+        """Find flavors and preemptions for a head. The result holds until the state of the root cohort changes."""
+        if workload.memo is not None and workload.memo[0] == self.root_cohort.version:
             entry = workload.memo[1]
             if isinstance(entry, Entry):
                 return entry
-        if not self.rules.keeps_progress and workload.tried_in != self.family.version:
+        if not self.rules.keeps_progress and workload.tried_in != self.root_cohort.version:
             workload.last_tried = ()
         found = self._assigner.assign(workload)
         targets: Sequence[Target] = ()
         if found.needs_preemption:
             targets = self._targets(workload, frozenset(found.preempting), found.usage)
         entry = Entry(workload, found, targets)
-        workload.memo = self.family.version, entry
+        workload.memo = self.root_cohort.version, entry
         return entry
 
-    def _targets(self, workload: Workload, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
+    def _targets(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
         if self.sharing is not None:
             return self.sharing.targets(workload, kinds, requests)
-        return preemption.targets(self.family, workload, kinds, requests)
+        return preemption.targets(self.root_cohort, workload, kinds, requests)
 
-    def _simulate(self, workload: Workload, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
+    def _simulate(self, workload: WorkloadInfo, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
         """Simulate the preemption for one resource (pkg/scheduler/preemption/preemption_oracle.go)."""
         targets = self._targets(workload, frozenset({what}), {what: amount})
         node = workload.queue.node
         if not targets:
             return Mode.NO_CANDIDATES, height_that_fits(node, what, amount)[0]
         for target in targets:
-            self.family.free(target.workload)
+            self.root_cohort.remove_usage(target.workload)
         borrowing = height_that_fits(node, what, amount)[0]
-        preemption.restore(self.family, targets)
+        preemption.restore(self.root_cohort, targets)
         own = any(target.workload.queue is workload.queue for target in targets)
         return Mode.PREEMPT if own else Mode.RECLAIM, borrowing
 
@@ -119,14 +119,14 @@ class Scheduler:
         for key, entry in left.items():
             node = entry.workload.queue.node
             for what, amount in entry.assignment.usage.items():
-                node.add(what, amount)
+                node.add_usage(what, amount)
             below = node
             for cohort in node.ancestors:
                 shares[id(cohort), key] = all_shares.share(below)
                 below = cohort
             for what, amount in entry.assignment.usage.items():
-                node.remove(what, amount)
-        won = self._tournament(self.family.root, left, shares)
+                node.remove_usage(what, amount)
+        won = self._tournament(self.root_cohort.root, left, shares)
         if won is None:
             raise AssertionError("unreachable")
         return won
@@ -134,7 +134,7 @@ class Scheduler:
     def _tournament(
         self, cohort: QuotaNode, left: dict[int, Entry], shares: dict[tuple[int, int], Share]
     ) -> Entry | None:
-        if self.family.queue_of(cohort) is not None:
+        if self.root_cohort.queue_of(cohort) is not None:
             return left.get(id(cohort))
         found = [each for child in cohort.children if (each := self._tournament(child, left, shares)) is not None]
 
@@ -149,7 +149,9 @@ class Scheduler:
 
     # --- decisions ---
 
-    def _process(self, entry: Entry, preempted: dict[str, Workload], reserved: list[tuple[QuotaNode, Usage]]) -> bool:
+    def _process(
+        self, entry: Entry, preempted: dict[str, WorkloadInfo], reserved: list[tuple[QuotaNode, Usage]]
+    ) -> bool:
         """Admit a workload, preempt others for it, or set it aside. Returns whether anything has changed."""
         workload, assignment = entry.workload, entry.assignment
         pending, node = self.pending[workload.queue.name], workload.queue.node
@@ -163,16 +165,16 @@ class Scheduler:
             return self._skip(pending, entry)
         going = {**preempted, **{target.workload.name: target.workload for target in entry.targets}}
         for each in going.values():
-            self.family.free(each)
+            self.root_cohort.remove_usage(each)
         enough = preemption.fits(workload, assignment.usage, borrowing=True)
         for each in going.values():
-            self.family.hold(each)
+            self.root_cohort.add_usage(each)
         if not enough:
             return self._skip(pending, entry)
         preempted |= {target.workload.name: target.workload for target in entry.targets}
         starts_again = bool(workload.last_tried)  # the next attempt tries all flavors
         if starts_again:
-            workload.try_next((), self.family.version)
+            workload.try_next((), self.root_cohort.version)
         if not assignment.needs_preemption:
             pending.remove(workload)
             self.admit(workload, assignment)
@@ -188,10 +190,10 @@ class Scheduler:
         workload = entry.workload
         if entry.assignment.more_to_try:  # it stays active, and tries its other flavors in the next cycle
             pending.stops_waiting(workload)
-            workload.try_next(entry.assignment.tried, self.family.version)
+            workload.try_next(entry.assignment.tried, self.root_cohort.version)
             return True
         if workload.last_tried:
-            workload.try_next((), self.family.version)
+            workload.try_next((), self.root_cohort.version)
         return pending.set_aside(workload)
 
     def _skip(self, pending: Pending, entry: Entry) -> bool:
@@ -201,7 +203,7 @@ class Scheduler:
         tried = tuple(entry.assignment.tried) if more else ()
         pending.stops_waiting(workload)
         if workload.last_tried != tried:
-            workload.try_next(tried, self.family.version)
+            workload.try_next(tried, self.root_cohort.version)
             return True
         return False
 
@@ -211,7 +213,7 @@ class Scheduler:
         kept = {}
         for what, amount in entry.assignment.usage.items():
             quota = node.quotas.get(what)
-            left = node.total(what) - node.used(what)
+            left = node.subtree_quota(what) - node.used(what)
             if entry.assignment.borrowing > 0:
                 if quota is not None and quota.borrowing_limit is not None:
                     amount = min(amount, left + quota.borrowing_limit)
@@ -222,5 +224,5 @@ class Scheduler:
 
     def _reserve(self, node: QuotaNode, usage: Usage, reserved: list[tuple[QuotaNode, Usage]]) -> None:
         for what, amount in usage.items():
-            node.add(what, amount)
+            node.add_usage(what, amount)
         reserved.append((node, usage))

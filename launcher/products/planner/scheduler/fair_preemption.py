@@ -21,7 +21,7 @@ from launcher.products.planner.scheduler.preemption import (
     within_quota,
 )
 from launcher.products.planner.scheduler.shares import Share, Shares
-from launcher.products.planner.scheduler.state import NEVER, Family, Queue, Usage, Workload
+from launcher.products.planner.scheduler.state import NEVER, QueueState, RootCohort, Usage, WorkloadInfo
 
 _STRATEGIES: dict[PreemptionStrategy, Callable[[Share, Share, Share], bool]] = {
     # Rules S2-a and S2-b of Kueue's KEP 1714: the share of the preemptor with the new workload, the share of the other
@@ -33,14 +33,14 @@ _STRATEGIES: dict[PreemptionStrategy, Callable[[Share, Share, Share], bool]] = {
 
 @dataclass(slots=True)
 class FairSharing:
-    """Preemption with fair sharing in one family. `within_nominal` is Kueue's rule since 0.17."""
+    """Preemption with fair sharing in one root cohort. `within_nominal` is Kueue's rule since 0.17."""
 
-    family: Family
+    root_cohort: RootCohort
     shares: Shares
     strategies: Sequence[PreemptionStrategy]
     within_nominal: bool
 
-    def targets(self, workload: Workload, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
+    def targets(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
         """Return the workloads to preempt so that the requests fit; [] if preemption does not help."""
         candidates = self._candidates(workload, kinds)
         if not candidates:
@@ -52,15 +52,15 @@ class FairSharing:
             done = self._second(workload, requests, retry, removed)
         self._uncount(workload, requests)
         if not done:
-            restore(self.family, removed)
+            restore(self.root_cohort, removed)
             return []
-        removed = put_back(self.family, workload, requests, removed, borrowing=True)
-        restore(self.family, removed)
+        removed = put_back(self.root_cohort, workload, requests, removed, borrowing=True)
+        restore(self.root_cohort, removed)
         return removed
 
-    def _candidates(self, workload: Workload, kinds: frozenset[FlavorResource]) -> list[Workload]:
+    def _candidates(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[WorkloadInfo]:
         policies, own = workload.queue.policies, workload.queue
-        found: list[Workload] = []
+        found: list[WorkloadInfo] = []
         if policies.within != NEVER:
             found += [
                 each
@@ -68,7 +68,7 @@ class FairSharing:
                 if each.holds(kinds) and may_preempt(policies.within, workload, each)
             ]
         if own.node.parent is not None and policies.reclaim != NEVER:
-            for queue in self.family.queues.values():
+            for queue in self.root_cohort.queues.values():
                 if queue is not own and not within_quota(queue.node, kinds):
                     found += [
                         each
@@ -79,16 +79,16 @@ class FairSharing:
 
     def _first(
         self,
-        workload: Workload,
+        workload: WorkloadInfo,
         kinds: frozenset[FlavorResource],
         requests: Usage,
-        candidates: list[Workload],
+        candidates: list[WorkloadInfo],
         removed: list[Target],
-    ) -> tuple[bool, list[Workload]]:
+    ) -> tuple[bool, list[WorkloadInfo]]:
         """Preempt by the first strategy. Returns whether the requests fit, and the candidates that it does not take."""
         strategy = _STRATEGIES[self.strategies[0]]
         entitled = self.within_nominal and within_quota(workload.queue.node, kinds)
-        retry: list[Workload] = []
+        retry: list[WorkloadInfo] = []
         order = _QueueOrder(self, workload, candidates)
         for queue in order.queues():
             if queue is workload.queue or entitled:
@@ -100,9 +100,9 @@ class FairSharing:
             preemptor, before = self.shares.share(own), self.shares.share(other)
             while order.left(queue):
                 each = order.pop(queue)
-                self.family.free(each)
+                self.root_cohort.remove_usage(each)
                 after = self.shares.share(other)
-                self.family.hold(each)
+                self.root_cohort.add_usage(each)
                 if not strategy(preemptor, before, after):
                     retry.append(each)
                     continue
@@ -111,7 +111,9 @@ class FairSharing:
                 break  # another queue may have the highest share now
         return False, retry
 
-    def _second(self, workload: Workload, requests: Usage, retry: list[Workload], removed: list[Target]) -> bool:
+    def _second(
+        self, workload: WorkloadInfo, requests: Usage, retry: list[WorkloadInfo], removed: list[Target]
+    ) -> bool:
         """Preempt at most one workload of each queue by the second strategy, which must be LessThanInitialShare."""
         order = _QueueOrder(self, workload, retry)
         for queue in order.queues():
@@ -125,22 +127,22 @@ class FairSharing:
             order.drop(queue)
         return False
 
-    def _remove(self, workload: Workload, requests: Usage, target: Target, removed: list[Target]) -> bool:
+    def _remove(self, workload: WorkloadInfo, requests: Usage, target: Target, removed: list[Target]) -> bool:
         """Remove a workload, and return whether the requests fit now."""
-        self.family.free(target.workload)
+        self.root_cohort.remove_usage(target.workload)
         removed.append(target)
         self._uncount(workload, requests)
         enough = fits(workload, requests, borrowing=True)
         self._count(workload, requests)
         return enough
 
-    def _count(self, workload: Workload, requests: Usage) -> None:
+    def _count(self, workload: WorkloadInfo, requests: Usage) -> None:
         for what, amount in requests.items():
-            workload.queue.node.add(what, amount)
+            workload.queue.node.add_usage(what, amount)
 
-    def _uncount(self, workload: Workload, requests: Usage) -> None:
+    def _uncount(self, workload: WorkloadInfo, requests: Usage) -> None:
         for what, amount in requests.items():
-            workload.queue.node.remove(what, amount)
+            workload.queue.node.remove_usage(what, amount)
 
 
 @dataclass(slots=True)
@@ -148,9 +150,9 @@ class _QueueOrder:
     """The queues to take candidates from: at each cohort, the child with the highest share."""
 
     sharing: FairSharing
-    preemptor: Workload
-    candidates: list[Workload]
-    _left: dict[str, list[Workload]] = field(default_factory=dict)
+    preemptor: WorkloadInfo
+    candidates: list[WorkloadInfo]
+    _left: dict[str, list[WorkloadInfo]] = field(default_factory=dict)
     _pruned: set[int] = field(default_factory=set)
     _own: set[int] = field(default_factory=set)
 
@@ -159,7 +161,7 @@ class _QueueOrder:
             self._left.setdefault(each.queue.name, []).append(each)
         self._own = {id(cohort) for cohort in self.preemptor.queue.node.ancestors}
 
-    def queues(self) -> Iterator[Queue]:
+    def queues(self) -> Iterator[QueueState]:
         """Yield the next queue until none is left. Each time, take a candidate from it or drop it."""
         node = self.preemptor.queue.node
         if node.parent is None:
@@ -172,23 +174,23 @@ class _QueueOrder:
             if found is not None:
                 yield found
 
-    def left(self, queue: Queue) -> bool:
+    def left(self, queue: QueueState) -> bool:
         return bool(self._left.get(queue.name))
 
-    def pop(self, queue: Queue) -> Workload:
+    def pop(self, queue: QueueState) -> WorkloadInfo:
         return self._left[queue.name].pop(0)
 
-    def drop(self, queue: Queue) -> None:
+    def drop(self, queue: QueueState) -> None:
         self._pruned.add(id(queue.node))
 
-    def _next(self, cohort: QuotaNode) -> Queue | None:
-        best_queue: tuple[Share, Queue] | None = None
+    def _next(self, cohort: QuotaNode) -> QueueState | None:
+        best_queue: tuple[Share, QueueState] | None = None
         best_cohort: tuple[Share, QuotaNode] | None = None
         for child in cohort.children:
             if id(child) in self._pruned:
                 continue
             share = self.sharing.shares.share(child)
-            queue = self.sharing.family.queue_of(child)
+            queue = self.sharing.root_cohort.queue_of(child)
             if queue is None:
                 if share.ratio == 0 and id(child) not in self._own:
                     self._pruned.add(id(child))
@@ -205,7 +207,7 @@ class _QueueOrder:
             return None
         return best_queue[1]
 
-    def _before(self, share: Share, queue: Queue, best: tuple[Share, Queue]) -> bool:
+    def _before(self, share: Share, queue: QueueState, best: tuple[Share, QueueState]) -> bool:
         if share.order != best[0].order:
             return share.order > best[0].order
         mine, other = self._left[queue.name][0], self._left[best[1].name][0]

@@ -11,7 +11,7 @@ from launcher.k8s.kueue.queues import FlavorResource
 from launcher.k8s.kueue.quota import Fit, QuotaNode
 from launcher.products.planner.scheduler.model import PodSetRequest
 from launcher.products.planner.scheduler.rules import Rules
-from launcher.products.planner.scheduler.state import NEVER, Policies, Usage, Workload
+from launcher.products.planner.scheduler.state import NEVER, Policies, Usage, WorkloadInfo
 
 _ZERO = Decimal()
 
@@ -26,7 +26,7 @@ class Mode(IntEnum):
     FIT = 4
 
 
-Simulate = Callable[[Workload, FlavorResource, Decimal], tuple[Mode, int]]
+Simulate = Callable[[WorkloadInfo, FlavorResource, Decimal], tuple[Mode, int]]
 """Simulate a preemption: return the mode, and the height of the cohort that is borrowed from after it."""
 
 
@@ -72,7 +72,7 @@ class FlavorAssigner:
     unavailable: Set[str]
     simulate: Simulate
 
-    def assign(self, workload: Workload) -> Assignment:
+    def assign(self, workload: WorkloadInfo) -> Assignment:
         """Assign a flavor to each resource of each pod set."""
         made = Assignment()
         for index, pod_set in enumerate(workload.job.pod_sets):
@@ -83,7 +83,7 @@ class FlavorAssigner:
         return made
 
     def _assign_pod_set(
-        self, made: Assignment, workload: Workload, pod_set: PodSetRequest, last: Mapping[str, int]
+        self, made: Assignment, workload: WorkloadInfo, pod_set: PodSetRequest, last: Mapping[str, int]
     ) -> bool:
         """Add the flavors of a pod set. Returns False if no flavor fits."""
         queue = workload.queue
@@ -118,7 +118,7 @@ class FlavorAssigner:
 
     def _search(
         self,
-        workload: Workload,
+        workload: WorkloadInfo,
         pod_set: PodSetRequest,
         amounts: Mapping[str, Decimal],
         candidates: tuple[str, ...],
@@ -156,7 +156,7 @@ class FlavorAssigner:
             best.tried = attempted
         return best
 
-    def _fit(self, workload: Workload, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
+    def _fit(self, workload: WorkloadInfo, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
         """Return how the queue can give an amount, and the height of the cohort that it borrows from."""
         node, policies = workload.queue.node, workload.queue.policies
         fit = node.fit(what, amount)
@@ -165,7 +165,7 @@ class FlavorAssigner:
         if fit is Fit.NOW:
             return Mode.FIT, height_that_fits(node, what, amount)[0]
         while_borrowing = policies.borrow_and_preempt or (self.fair_sharing and policies.reclaim != NEVER)
-        if while_borrowing or amount <= node.total(what):
+        if while_borrowing or amount <= node.subtree_quota(what):
             return self.simulate(workload, what, amount)
         borrowing, may_reclaim = height_that_fits(node, what, amount)
         return self.simulate(workload, what, amount) if may_reclaim else (Mode.NO_FIT, borrowing)
@@ -187,13 +187,13 @@ def height_that_fits(node: QuotaNode, what: FlavorResource, amount: Decimal) -> 
 
     The height is 0 for the queue itself, and that of the root if no cohort fits (pkg/scheduler/preemption/classical).
     """
-    if node.parent is None or not node.borrows(what, amount):
+    if node.parent is None or not node.is_borrowing_with(what, amount):
         return 0, node.parent is not None
-    rest = amount - node.locally_free(what)
+    rest = amount - node.local_available(what)
     for cohort in node.ancestors:
-        if not cohort.borrows(what, rest):
+        if not cohort.is_borrowing_with(what, rest):
             return cohort.height, cohort.parent is not None
-        rest -= cohort.locally_free(what)
+        rest -= cohort.local_available(what)
     return node.root.height, False
 
 

@@ -13,10 +13,10 @@ from launcher.products.planner.scheduler.state import (
     LOWER_OR_NEWER,
     LOWER_PRIORITY,
     NEVER,
-    Family,
-    Queue,
+    QueueState,
+    RootCohort,
     Usage,
-    Workload,
+    WorkloadInfo,
 )
 
 IN_QUEUE = "InClusterQueue"
@@ -30,7 +30,7 @@ _ZERO = Decimal()
 class Target:
     """A workload that is to be preempted, with Kueue's reason."""
 
-    workload: Workload
+    workload: WorkloadInfo
     reason: str
 
 
@@ -41,13 +41,13 @@ class _Candidate:
     `borrowing` is False if it can only be preempted for a workload that does not borrow.
     """
 
-    workload: Workload
+    workload: WorkloadInfo
     reason: str
     meets: QuotaNode | None = None
     borrowing: bool = True
 
 
-def may_preempt(policy: str, workload: Workload, candidate: Workload) -> bool:
+def may_preempt(policy: str, workload: WorkloadInfo, candidate: WorkloadInfo) -> bool:
     """Return whether a policy of preemption allows a workload to preempt another."""
     if policy == ANY:
         return True
@@ -56,7 +56,7 @@ def may_preempt(policy: str, workload: Workload, candidate: Workload) -> bool:
     return policy == LOWER_OR_NEWER and workload.priority == candidate.priority and workload.created < candidate.created
 
 
-def preemption_order(workload: Workload, preemptor: Workload) -> tuple[bool, bool, int, float, str]:
+def preemption_order(workload: WorkloadInfo, preemptor: WorkloadInfo) -> tuple[bool, bool, int, float, str]:
     """Return the order of candidates: being evicted, of other queues, of low priority, admitted late."""
     return (
         not workload.evicted,
@@ -67,32 +67,34 @@ def preemption_order(workload: Workload, preemptor: Workload) -> tuple[bool, boo
     )
 
 
-def fits(workload: Workload, requests: Mapping[FlavorResource, Decimal], *, borrowing: bool) -> bool:
+def fits(workload: WorkloadInfo, requests: Mapping[FlavorResource, Decimal], *, borrowing: bool) -> bool:
     """Return whether the quota that is free now is enough."""
     node = workload.queue.node
     for what, amount in requests.items():
-        if not borrowing and node.borrows(what, amount):
+        if not borrowing and node.is_borrowing_with(what, amount):
             return False
-        if amount > max(_ZERO, node.free(what)):
+        if amount > max(_ZERO, node.available(what)):
             return False
     return True
 
 
-def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
+def targets(
+    root_cohort: RootCohort, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage
+) -> list[Target]:
     """Return the workloads to preempt so that the requests fit; [] if preemption does not help.
 
     Candidates are removed in their order until the requests fit; then those that need not go are put back.
     """
-    if not _can_help(family, workload, requests):
+    if not _can_help(root_cohort, workload, requests):
         return []
     queue = workload.queue
     same = _in_queue(workload, kinds)
-    above, others = _in_cohort(family, workload, kinds, requests)
+    above, others = _in_cohort(root_cohort, workload, kinds, requests)
     ordered = []
     for evicted in (True, False):
         for group in (above, others, same):
             ordered += [each for each in group if each.workload.evicted is evicted]
-    under_nominal = all(queue.node.used(what) < queue.node.total(what) for what in kinds)
+    under_nominal = all(queue.node.used(what) < queue.node.subtree_quota(what) for what in kinds)
     forbidden = not queue.policies.borrow_and_preempt
     attempts: tuple[bool, ...]
     if not (above or others) or (forbidden and not under_nominal):
@@ -104,17 +106,17 @@ def targets(family: Family, workload: Workload, kinds: frozenset[FlavorResource]
     for borrowing in attempts:
         removed: list[Target] = []
         for candidate in _valid(ordered, workload, kinds, borrowing):
-            family.free(candidate.workload)
+            root_cohort.remove_usage(candidate.workload)
             removed.append(Target(candidate.workload, candidate.reason))
             if fits(workload, requests, borrowing=borrowing):
-                removed = put_back(family, workload, requests, removed, borrowing=borrowing)
-                restore(family, removed)
+                removed = put_back(root_cohort, workload, requests, removed, borrowing=borrowing)
+                restore(root_cohort, removed)
                 return removed
-        restore(family, removed)
+        restore(root_cohort, removed)
     return []
 
 
-def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
+def _can_help(root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage) -> bool:
     """Return False if no preemption can help: a quick upper bound of what `targets` does. It only saves time."""
     queue, policies = workload.queue, workload.queue.policies
     node = queue.node
@@ -122,8 +124,8 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
     flat = node.parent is None or node.parent.parent is None
     while_borrowing, without_borrowing = True, True
     for what, amount in requests.items():
-        exceeding = node.used(what) + amount - node.total(what)
-        missing = amount - max(_ZERO, node.free(what))
+        exceeding = node.used(what) + amount - node.subtree_quota(what)
+        missing = amount - max(_ZERO, node.available(what))
         if missing <= 0 and exceeding <= 0:
             continue
         own = queue.preemptible(what, policies.within, workload.priority)
@@ -136,8 +138,8 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
                 return False
         others = missing - own
         if policies.reclaim != NEVER:
-            for other in family.queues.values():
-                if other is not queue and other.node.borrows(what):
+            for other in root_cohort.queues.values():
+                if other is not queue and other.node.is_borrowing_with(what):
                     others -= other.reclaimable(what, policies.reclaim, workload.priority)
                     if others <= 0:
                         break
@@ -147,31 +149,31 @@ def _can_help(family: Family, workload: Workload, requests: Usage) -> bool:
 
 
 def put_back(
-    family: Family, workload: Workload, requests: Usage, removed: list[Target], *, borrowing: bool
+    root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage, removed: list[Target], *, borrowing: bool
 ) -> list[Target]:
     """Put back the workloads that need not go, the last removed first, and return the others in Kueue's order."""
     left = list(removed)
     for index in range(len(left) - 2, -1, -1):
-        family.hold(left[index].workload)
+        root_cohort.add_usage(left[index].workload)
         if fits(workload, requests, borrowing=borrowing):
             left[index] = left[-1]
             left.pop()
         else:
-            family.free(left[index].workload)
+            root_cohort.remove_usage(left[index].workload)
     return left
 
 
-def restore(family: Family, removed: list[Target]) -> None:
+def restore(root_cohort: RootCohort, removed: list[Target]) -> None:
     for target in removed:
-        family.hold(target.workload)
+        root_cohort.add_usage(target.workload)
 
 
 def within_quota(node: QuotaNode, kinds: frozenset[FlavorResource]) -> bool:
-    return not any(node.borrows(what) for what in kinds)
+    return not any(node.is_borrowing_with(what) for what in kinds)
 
 
 def _valid(
-    ordered: list[_Candidate], workload: Workload, kinds: frozenset[FlavorResource], borrowing: bool
+    ordered: list[_Candidate], workload: WorkloadInfo, kinds: frozenset[FlavorResource], borrowing: bool
 ) -> Iterator[_Candidate]:
     """Yield the candidates that may go now: the candidates before them can make them invalid."""
     for candidate in ordered:
@@ -193,7 +195,7 @@ def _up_to(node: QuotaNode, end: QuotaNode) -> Iterator[QuotaNode]:
         yield cohort
 
 
-def _in_queue(workload: Workload, kinds: frozenset[FlavorResource]) -> list[_Candidate]:
+def _in_queue(workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[_Candidate]:
     policy = workload.queue.policies.within
     if policy == NEVER:
         return []
@@ -206,7 +208,7 @@ def _in_queue(workload: Workload, kinds: frozenset[FlavorResource]) -> list[_Can
 
 
 def _in_cohort(
-    family: Family, workload: Workload, kinds: frozenset[FlavorResource], requests: Usage
+    root_cohort: RootCohort, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage
 ) -> tuple[list[_Candidate], list[_Candidate]]:
     """Return the candidates of other queues: those whose quota is nearer to this queue, and the others.
 
@@ -221,7 +223,7 @@ def _in_cohort(
     before: QuotaNode | None = None
     for cohort in node.ancestors:
         found = above if nearer else others
-        for queue in _exceeding(family, cohort, before, node, kinds):
+        for queue in _exceeding(root_cohort, cohort, before, node, kinds):
             for each in queue.running.values():
                 if not each.holds(kinds) or not may_preempt(policies.reclaim, workload, each):
                     continue
@@ -234,7 +236,7 @@ def _in_cohort(
     return above, others
 
 
-def _candidate(workload: Workload, each: Workload, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
+def _candidate(workload: WorkloadInfo, each: WorkloadInfo, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
     policies = workload.queue.policies
     if nearer:
         return _Candidate(each, RECLAMATION, cohort)
@@ -246,20 +248,20 @@ def _candidate(workload: Workload, each: Workload, cohort: QuotaNode, *, nearer:
 
 
 def _exceeding(
-    family: Family, cohort: QuotaNode, skip: QuotaNode | None, own: QuotaNode, kinds: frozenset[FlavorResource]
-) -> Iterator[Queue]:
+    root_cohort: RootCohort, cohort: QuotaNode, skip: QuotaNode | None, own: QuotaNode, kinds: frozenset[FlavorResource]
+) -> Iterator[QueueState]:
     """Yield the queues below a cohort that exceed their quota, as do all cohorts between."""
     for child in cohort.children:
         if child is skip or child is own or within_quota(child, kinds):
             continue
-        queue = family.queue_of(child)
+        queue = root_cohort.queue_of(child)
         if queue is not None:
             yield queue
         else:
-            yield from _exceeding(family, child, skip, own, kinds)
+            yield from _exceeding(root_cohort, child, skip, own, kinds)
 
 
 def _fits_in_quota(node: QuotaNode, requests: Mapping[FlavorResource, Decimal]) -> tuple[bool, Usage]:
     """Return whether requests fit in the quota of a node, and what of them is left for its parent."""
-    fit = not any(node.borrows(what, amount) for what, amount in requests.items())
-    return fit, {what: max(_ZERO, amount - node.locally_free(what)) for what, amount in requests.items()}
+    fit = not any(node.is_borrowing_with(what, amount) for what, amount in requests.items())
+    return fit, {what: max(_ZERO, amount - node.local_available(what)) for what, amount in requests.items()}

@@ -55,7 +55,7 @@ class Shares:
         borrowed: dict[str, Decimal] = {}
         kinds = []
         for what in self._kinds_of(node):
-            amount = node.used(what) - node.total(what)
+            amount = node.used(what) - node.subtree_quota(what)
             if amount > 0:
                 borrowed[what[1]] = borrowed.get(what[1], _ZERO) + amount
                 kinds.append(what)
@@ -80,7 +80,7 @@ class Shares:
         if id(cohort) not in self._lendable:
             found: dict[str, float] = {}
             for what in self._kinds_of(cohort.root):
-                found[what[1]] = found.get(what[1], 0.0) + float(cohort.capacity(what))
+                found[what[1]] = found.get(what[1], 0.0) + float(cohort.potential_available(what))
             self._lendable[id(cohort)] = found
         return self._lendable[id(cohort)]
 

@@ -20,7 +20,7 @@ from launcher.products.planner.scheduler.pending import Pending
 from launcher.products.planner.scheduler.preemption import Target
 from launcher.products.planner.scheduler.rules import Rules
 from launcher.products.planner.scheduler.shares import Shares, weight_of
-from launcher.products.planner.scheduler.state import Family, Queue, Workload
+from launcher.products.planner.scheduler.state import QueueState, RootCohort, WorkloadInfo
 
 RETRY_AFTER = 1.0
 """The seconds from a release of quota until Kueue tries again what was set aside (inadmissible_workloads.go, 0.17)."""
@@ -54,16 +54,16 @@ class _Simulation:
         self._sequence = count()
         self._unavailable: set[str] = set()
         self._pending: dict[str, Pending] = {}
-        self._queues: dict[str, Queue] = {}
-        self._families: dict[str, Family] = {}  # by the name of a queue
+        self._queues: dict[str, QueueState] = {}
+        self._root_cohorts: dict[str, RootCohort] = {}  # by the name of a queue
         self._schedulers: dict[int, Scheduler] = {}
-        self._workloads: dict[str, Workload] = {}
+        self._workloads: dict[str, WorkloadInfo] = {}
         self._ends: dict[str, int] = {}  # the entry of the agenda with the end of a workload, if it is valid
         self._releases: dict[str, int] = {}  # the entry with the release of an evicted workload, if it is valid
-        self._to_try: set[int] = set()  # families that are tried again soon
+        self._to_try: set[int] = set()  # root cohorts that are tried again soon
         self._latency = scenario.settings.decision_seconds
-        self._planned: set[int] = set()  # families with a planned cycle
-        self._busy: dict[int, float] = {}  # when the last cycle of a family ends
+        self._planned: set[int] = set()  # root cohorts with a planned cycle
+        self._busy: dict[int, float] = {}  # when the last cycle of a root cohort ends
         self._set_up_queues()
         self._set_up_jobs()
 
@@ -75,21 +75,21 @@ class _Simulation:
         cohorts = sorted(scenario.cohorts, key=lambda cohort: cohort.name)
         quotas = Quotas([_without_usage(queue) for queue in sources], cohorts)
         weights = {id(quotas.cohort_nodes()[cohort.name]): weight_of(cohort.spec) for cohort in cohorts}
-        families: dict[int, Family] = {}
+        root_cohorts: dict[int, RootCohort] = {}
         for source in sources:
             node = quotas.node(source.name)
             weights[id(node)] = weight_of(source.spec)
-            family = families.setdefault(id(node.root), Family(node.root))
-            queue = family.queues[source.name] = self._queues[source.name] = Queue(source, node)
-            self._families[source.name] = family
+            root_cohort = root_cohorts.setdefault(id(node.root), RootCohort(node.root))
+            queue = root_cohort.queues[source.name] = self._queues[source.name] = QueueState(source, node)
+            self._root_cohorts[source.name] = root_cohort
             self._pending[source.name] = Pending(strict=queue.strict, rules=self._rules)
-        for family in families.values():
+        for root_cohort in root_cohorts.values():
             sharing = None
             if settings.fair_sharing is not None:
-                sharing = FairSharing(family, Shares(weights), settings.fair_sharing, self._rules.nominal_first)
-            pending = {name: self._pending[name] for name in family.queues}
-            self._schedulers[id(family)] = Scheduler(
-                family, pending, sharing, self._rules, self._unavailable, self._admit, self._evict
+                sharing = FairSharing(root_cohort, Shares(weights), settings.fair_sharing, self._rules.nominal_first)
+            pending = {name: self._pending[name] for name in root_cohort.queues}
+            self._schedulers[id(root_cohort)] = Scheduler(
+                root_cohort, pending, sharing, self._rules, self._unavailable, self._admit, self._evict
             )
 
     def _set_up_jobs(self) -> None:
@@ -100,7 +100,7 @@ class _Simulation:
                 raise LauncherError(f"There are two jobs with the name {job.name}.")
             if job.takes < 0 or job.admission_delay < 0 or min(job.frees, default=0.0) < 0:
                 raise LauncherError(f"The job {job.name} has a negative duration.")
-            workload = self._workloads[job.name] = Workload(job, self._queues[job.queue])
+            workload = self._workloads[job.name] = WorkloadInfo(job, self._queues[job.queue])
             self._attempts[job.name] = []
             if job.holding is not None:
                 self._reserve(workload, job.holding.flavors, job.holding.reserved)
@@ -130,7 +130,7 @@ class _Simulation:
         return number
 
     def _happen(self, kind: int, name: str, entry: int, value: object) -> None:
-        if isinstance(value, Family):
+        if isinstance(value, RootCohort):
             if kind == _CYCLE:
                 self._run_cycle(value)
                 return
@@ -138,7 +138,7 @@ class _Simulation:
             for queue in value.queues:
                 self._pending[queue].try_again()
             self._schedule(value)
-        elif isinstance(value, Workload):
+        elif isinstance(value, WorkloadInfo):
             if kind == _CREATED:
                 self._record(Event(self._now, name, "created"))
                 self._wait(value)
@@ -150,33 +150,33 @@ class _Simulation:
         else:
             self._outage(name, starts=bool(value))
 
-    def _schedule(self, family: Family) -> None:
-        """Plan a cycle for a family, as soon as its last one has ended."""
-        if id(family) not in self._planned:
-            self._planned.add(id(family))
-            self._plan(max(self._now, self._busy.get(id(family), 0.0)), _CYCLE, family.root.name, family)
+    def _schedule(self, root_cohort: RootCohort) -> None:
+        """Plan a cycle for a root cohort, as soon as its last one has ended."""
+        if id(root_cohort) not in self._planned:
+            self._planned.add(id(root_cohort))
+            self._plan(max(self._now, self._busy.get(id(root_cohort), 0.0)), _CYCLE, root_cohort.root.name, root_cohort)
 
-    def _run_cycle(self, family: Family) -> None:
-        self._planned.discard(id(family))
-        self._busy[id(family)] = self._now + self._scenario.settings.cycle_seconds
-        if self._schedulers[id(family)].cycle():
-            self._schedule(family)
+    def _run_cycle(self, root_cohort: RootCohort) -> None:
+        self._planned.discard(id(root_cohort))
+        self._busy[id(root_cohort)] = self._now + self._scenario.settings.cycle_seconds
+        if self._schedulers[id(root_cohort)].cycle():
+            self._schedule(root_cohort)
 
     # --- what happens to a workload ---
 
-    def _wait(self, workload: Workload) -> None:
-        family = self._families[workload.queue.name]
+    def _wait(self, workload: WorkloadInfo) -> None:
+        root_cohort = self._root_cohorts[workload.queue.name]
         self._pending[workload.queue.name].add(workload)
-        self._schedule(family)
+        self._schedule(root_cohort)
 
-    def _admit(self, workload: Workload, assignment: Assignment) -> None:
+    def _admit(self, workload: WorkloadInfo, assignment: Assignment) -> None:
         at = self._now + self._latency
         self._reserve(workload, tuple(assignment.flavors), at)
         self._record(Event(at, workload.name, "admitted", workload.flavors))
 
-    def _reserve(self, workload: Workload, flavors: Flavors, at: float) -> None:
+    def _reserve(self, workload: WorkloadInfo, flavors: Flavors, at: float) -> None:
         """Let a workload hold quota since a time, and plan its end."""
-        job, family = workload.job, self._families[workload.queue.name]
+        job, root_cohort = workload.job, self._root_cohorts[workload.queue.name]
         workload.flavors, workload.reserved, workload.evicted = flavors, at, False
         workload.admitted = at + job.admission_delay
         workload.usage = {}
@@ -184,8 +184,8 @@ class _Simulation:
             for resource, flavor in given.items():
                 what = (flavor, resource)
                 workload.usage[what] = workload.usage.get(what, _ZERO) + pod_set.amounts.get(resource, _ZERO)
-        family.hold(workload)
-        family.version += 1
+        root_cohort.add_usage(workload)
+        root_cohort.version += 1
         workload.queue.start(workload)
         takes = job.takes
         if workload.evictions < len(job.takes_before):
@@ -194,7 +194,7 @@ class _Simulation:
         self._ends[workload.name] = self._plan(end, _FINISHED, workload.name, workload)
         self._attempts[workload.name].append(Attempt(workload.name, flavors, at, workload.admitted))
 
-    def _finish(self, workload: Workload) -> None:
+    def _finish(self, workload: WorkloadInfo) -> None:
         """End a workload. It may end while it is being evicted, before its pods have stopped."""
         del self._ends[workload.name]
         self._releases.pop(workload.name, None)
@@ -202,14 +202,14 @@ class _Simulation:
         self._close(workload, end=self._now, released=self._now, kept=workload.job.takes)
         self._free(workload)
 
-    def _evict(self, target: Target, by: Workload) -> None:
+    def _evict(self, target: Target, by: WorkloadInfo) -> None:
         self._stop(target.workload, Eviction(target.reason, by.name), self._now + self._latency)
 
-    def _stop(self, workload: Workload, why: Eviction, at: float) -> None:
+    def _stop(self, workload: WorkloadInfo, why: Eviction, at: float) -> None:
         """Start an eviction: the workload holds its quota until its pods have stopped."""
-        job, family = workload.job, self._families[workload.queue.name]
+        job, root_cohort = workload.job, self._root_cohorts[workload.queue.name]
         workload.evicted = True
-        family.version += 1
+        root_cohort.version += 1
         frees = job.frees[min(workload.evictions, len(job.frees) - 1)] if job.frees else 0.0
         workload.evictions += 1
         if workload.evictions > MOST_EVICTIONS:
@@ -225,28 +225,28 @@ class _Simulation:
         self._close(workload, end=at, eviction=why, kept=workload.kept)
         self._releases[workload.name] = self._plan(at + frees, _RELEASED, workload.name, workload)
 
-    def _release(self, workload: Workload) -> None:
+    def _release(self, workload: WorkloadInfo) -> None:
         del self._ends[workload.name], self._releases[workload.name]
         self._record(Event(self._now, workload.name, "released"))
         self._close(workload, released=self._now)
         self._free(workload)
         self._wait(workload)
 
-    def _free(self, workload: Workload) -> None:
+    def _free(self, workload: WorkloadInfo) -> None:
         """Release quota. The heads that wait are tried at once, and the workloads that were set aside soon after."""
-        family = self._families[workload.queue.name]
-        family.free(workload)
-        family.version += 1
+        root_cohort = self._root_cohorts[workload.queue.name]
+        root_cohort.remove_usage(workload)
+        root_cohort.version += 1
         workload.queue.stop(workload)
         workload.usage, workload.flavors, workload.evicted = {}, (), False
-        self._schedule(family)
-        self._try_again(family)
+        self._schedule(root_cohort)
+        self._try_again(root_cohort)
 
-    def _try_again(self, family: Family) -> None:
-        if id(family) not in self._to_try:
-            self._to_try.add(id(family))
+    def _try_again(self, root_cohort: RootCohort) -> None:
+        if id(root_cohort) not in self._to_try:
+            self._to_try.add(id(root_cohort))
             delay = RETRY_AFTER if self._rules.batched_retries else 0.0
-            self._plan(self._now + delay, _TRY_AGAIN, family.root.name, family)
+            self._plan(self._now + delay, _TRY_AGAIN, root_cohort.root.name, root_cohort)
 
     def _outage(self, flavor: str, *, starts: bool) -> None:
         if starts:
@@ -254,10 +254,10 @@ class _Simulation:
         else:
             self._unavailable.discard(flavor)
         for queue in self._queues.values():
-            family = self._families[queue.name]
-            family.version += 1
-            self._schedule(family)
-            self._try_again(family)
+            root_cohort = self._root_cohorts[queue.name]
+            root_cohort.version += 1
+            self._schedule(root_cohort)
+            self._try_again(root_cohort)
             if starts:
                 for workload in list(queue.running.values()):
                     if not workload.evicted and any(name == flavor for name, _ in workload.usage):
@@ -268,7 +268,7 @@ class _Simulation:
     def _record(self, event: Event) -> None:
         self._events.append(event)
 
-    def _close(self, workload: Workload, **changes: Any) -> None:
+    def _close(self, workload: WorkloadInfo, **changes: Any) -> None:
         attempts = self._attempts[workload.name]
         attempts[-1] = replace(attempts[-1], **changes)
 
@@ -288,7 +288,7 @@ class _Simulation:
         return dict(sorted(found.items())), blocked_by
 
 
-def _why_never(workload: Workload, queue: Queue) -> str:
+def _why_never(workload: WorkloadInfo, queue: QueueState) -> str:
     """Return why a job could not start even without the other jobs, or ""."""
     if not queue.active:
         return f"the queue {queue.name} is stopped"
@@ -302,7 +302,7 @@ def _why_never(workload: Workload, queue: Queue) -> str:
             flavors = [name for name in group[1] if pod_set.flavors is None or name in pod_set.flavors]
             if not flavors:
                 return f"no flavor of the queue {queue.name} matches its pods"
-            most = max(queue.node.capacity((flavor, resource)) for flavor in flavors)
+            most = max(queue.node.potential_available((flavor, resource)) for flavor in flavors)
             if amount > most:
                 return f"it requests {amount} of {resource}, and the queue {queue.name} can have at most {most}"
     return ""

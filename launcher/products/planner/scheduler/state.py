@@ -51,7 +51,7 @@ class Policies:
         )
 
 
-class Workload:
+class WorkloadInfo:
     """A job in its queue, waiting or with quota. `usage` has the quota that it holds."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Workload:
         "usage",
     )
 
-    def __init__(self, job: Job, queue: Queue) -> None:
+    def __init__(self, job: Job, queue: QueueState) -> None:
         self.job = job
         self.queue = queue
         self.priority = job.priority
@@ -109,7 +109,7 @@ class Workload:
         return not kinds.isdisjoint(self.usage)
 
 
-class Queue:
+class QueueState:
     """A ClusterQueue: its quota, its policies, and the workloads that hold its quota."""
 
     def __init__(self, source: ClusterQueue, node: QuotaNode) -> None:
@@ -119,11 +119,11 @@ class Queue:
         self.policies = Policies.of(source)
         self.strict = source.strict
         self.active = not source.stopped
-        self.running: dict[str, Workload] = {}
+        self.running: dict[str, WorkloadInfo] = {}
         self._held: dict[FlavorResource, dict[int, Decimal]] = {}  # the usage of the running workloads by priority
         self._largest: dict[FlavorResource, Decimal] = {}  # the largest usage of one workload so far
 
-    def start(self, workload: Workload) -> None:
+    def start(self, workload: WorkloadInfo) -> None:
         """Add a workload that holds quota."""
         self.running[workload.name] = workload
         for what, amount in workload.usage.items():
@@ -131,7 +131,7 @@ class Queue:
             held[workload.priority] = held.get(workload.priority, _ZERO) + amount
             self._largest[what] = max(amount, self._largest.get(what, _ZERO))
 
-    def stop(self, workload: Workload) -> None:
+    def stop(self, workload: WorkloadInfo) -> None:
         """Remove a workload that has released its quota."""
         del self.running[workload.name]
         for what, amount in workload.usage.items():
@@ -147,7 +147,7 @@ class Queue:
 
     def reclaimable(self, what: FlavorResource, policy: str, priority: int) -> Decimal:
         """Return at least what other queues can reclaim: preemption stops when this queue does not borrow any more."""
-        borrowed = self.node.used(what) - self.node.total(what)
+        borrowed = self.node.used(what) - self.node.subtree_quota(what)
         if borrowed <= 0:
             return _ZERO
         return min(self.preemptible(what, policy, priority), borrowed + self._largest.get(what, _ZERO))
@@ -170,28 +170,28 @@ class Queue:
         }
 
 
-class Family:
-    """The ClusterQueues of one tree of cohorts, or one queue without a cohort. Families do not affect each other.
+class RootCohort:
+    """The ClusterQueues of one tree of cohorts, or one queue without a cohort. Root cohorts do not affect each other.
 
     `version` changes with each change of what they hold, so that results of an unchanged state can be used again.
     """
 
     def __init__(self, root: QuotaNode) -> None:
         self.root = root
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, QueueState] = {}
         self.version = 0
 
-    def hold(self, workload: Workload) -> None:
+    def add_usage(self, workload: WorkloadInfo) -> None:
         """Count the usage of a workload."""
         for what, amount in workload.usage.items():
-            workload.queue.node.add(what, amount)
+            workload.queue.node.add_usage(what, amount)
 
-    def free(self, workload: Workload) -> None:
+    def remove_usage(self, workload: WorkloadInfo) -> None:
         """Do not count the usage of a workload any more."""
         for what, amount in workload.usage.items():
-            workload.queue.node.remove(what, amount)
+            workload.queue.node.remove_usage(what, amount)
 
-    def queue_of(self, node: QuotaNode) -> Queue | None:
+    def queue_of(self, node: QuotaNode) -> QueueState | None:
         """Return the queue of a node; None for a cohort."""
         found = self.queues.get(node.name)
         return found if found is not None and found.node is node else None

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from launcher.config.suggest import closest
 from launcher.products.planner.scheduler.model import Job, PodSetRequest
-from launcher.products.planner.simulation.platform import RESOURCES, Flavor, Platform
+from launcher.products.planner.simulation.platform import RESOURCES, Platform, SliceFlavor
 from launcher.products.planner.simulation.trace import InvalidTrace, TraceRun
 
 
@@ -90,7 +90,7 @@ def _pod_sets(run: TraceRun, queue: str, platform: Platform) -> Iterable[PodSetR
         yield PodSetRequest(dict(run.amounts), frozenset(without_chips) or None, "head" if wants_chips else "main")
 
 
-def _accepted(run: TraceRun, queue: str, platform: Platform) -> Sequence[Flavor]:
+def _accepted(run: TraceRun, queue: str, platform: Platform) -> Sequence[SliceFlavor]:
     """Return the flavors with chips that the run's pods accept."""
     known = platform.flavors
     for name in run.flavors:

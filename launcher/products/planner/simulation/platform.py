@@ -28,7 +28,7 @@ RESOURCES = (accelerators.TPU_RESOURCE, accelerators.NVIDIA_RESOURCE, accelerato
 
 
 @dataclass(frozen=True, slots=True)
-class Flavor:
+class SliceFlavor:
     """A ResourceFlavor as a kind of slices.
 
     `chips` is the number of chips of a slice, and `resource` their resource; 0 and "" if the flavor has no chips or
@@ -64,7 +64,7 @@ class Platform:
 
     cluster_queues: Sequence[ClusterQueue]
     cohorts: Sequence[Cohort]
-    flavors: Mapping[str, Flavor]
+    flavors: Mapping[str, SliceFlavor]
     teams: Mapping[str, Team]
     priorities: Mapping[str, int]
     ignored: Sequence[str] = ()
@@ -110,7 +110,7 @@ def from_objects(objects: Iterable[Object], table: Mapping[str, Any], prices: Ma
     ]
     flavors = {name: flavor_of(flavor, table, prices) for name, flavor in resource_flavors.items()}
     for name in specs.flavors_of(queues):
-        flavors.setdefault(name, Flavor(name))
+        flavors.setdefault(name, SliceFlavor(name))
     local = [LocalQueue(obj) for obj in by_kind.get("LocalQueue", ())]
     known = {queue.name for queue in queues}
     teams = {
@@ -124,7 +124,7 @@ def from_objects(objects: Iterable[Object], table: Mapping[str, Any], prices: Ma
     return Platform(queues, cohorts, flavors, teams, priorities, tuple(ignored), resource_flavors)
 
 
-def flavor_of(flavor: ResourceFlavor, table: Mapping[str, Any], prices: Mapping[str, Any]) -> Flavor:
+def flavor_of(flavor: ResourceFlavor, table: Mapping[str, Any], prices: Mapping[str, Any]) -> SliceFlavor:
     """Return a ResourceFlavor as a kind of slices, by its node labels."""
     labels = flavor.node_labels
     provisioning = next((kind for label, kind in _PROVISIONING_LABELS.items() if label in labels), "on-demand")
@@ -140,7 +140,7 @@ def flavor_of(flavor: ResourceFlavor, table: Mapping[str, Any], prices: Mapping[
         machine = labels.get(_MACHINE_LABEL) or (table.get(accelerator) or {}).get("defaultMachineType", "")
         chips = int(machines.get(machine, 1))
     price = ((prices.get(accelerator) or {}).get("perChipHour") or {}).get(provisioning)
-    return Flavor(flavor.name, accelerator, topology, chips, resource, provisioning, not kept_away, price)
+    return SliceFlavor(flavor.name, accelerator, topology, chips, resource, provisioning, not kept_away, price)
 
 
 def with_slices(platform: Platform, slices: Mapping[str, accelerators.Slice]) -> Platform:

@@ -18,8 +18,8 @@ from launcher.errors import UsageError
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, QuotaOwner
 from launcher.k8s.objects import Manifest, quantity
 from launcher.products.planner.simulation import from_values, specs
-from launcher.products.planner.simulation.platform import Flavor, Platform, Team, with_slices
-from launcher.products.planner.simulation.queue_fields import CLUSTER_QUEUES, COHORTS, FIELDS, FlavorKind, Tables
+from launcher.products.planner.simulation.platform import Platform, SliceFlavor, Team, with_slices
+from launcher.products.planner.simulation.queue_fields import CLUSTER_QUEUES, COHORTS, FIELDS, FlavorValues, Tables
 
 WITHIN = "--within"
 """The option that names the keys to change."""
@@ -49,7 +49,7 @@ class QueueChanges:
         self._slices = from_values.slices(effective)
         flavors = effective["flavors"]
         self._flavors = {
-            name: FlavorKind(
+            name: FlavorValues(
                 object=_object_of(name, bool(flavors[name].get("versioned")), platform),
                 resource=each.resource,
                 chips=each.chips,
@@ -133,7 +133,7 @@ class QueueChanges:
         specs.check_cohorts(cohorts)
         flavors = {name: flavor for name, flavor in before.flavors.items() if name in before.resource_flavors}
         for name in specs.flavors_of(queues):
-            flavors.setdefault(name, Flavor(name))
+            flavors.setdefault(name, SliceFlavor(name))
         teams = {
             name: Team(name, values[_TEAMS][name]["clusterQueue"]) if (_TEAMS, name, "clusterQueue") in choice else team
             for name, team in before.teams.items()

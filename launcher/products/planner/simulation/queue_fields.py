@@ -22,7 +22,7 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class FlavorKind:
+class FlavorValues:
     """A flavor of the values: the name of its ResourceFlavor, and the resource of its chips, "" without chips.
 
     A slice has `chips` on `hosts`. `host` has the cpu and memory of a host if their quota follows from the slices.
@@ -39,7 +39,7 @@ class FlavorKind:
 class Tables:
     """The values that an entry refers to: flavors, and the numbers of the priorities, by name."""
 
-    flavors: Mapping[str, FlavorKind]
+    flavors: Mapping[str, FlavorValues]
     priorities: Mapping[str, int]
 
 
@@ -114,7 +114,7 @@ def _resource_groups(entry: Entry, tables: Tables) -> list[dict[str, Any]] | Non
     ] or None
 
 
-def _resource_quota(resource: str, quota: Entry, kind: FlavorKind) -> dict[str, str]:
+def _resource_quota(resource: str, quota: Entry, kind: FlavorValues) -> dict[str, str]:
     """Return the quota of one flavor for one resource. A limit that is not set is unlimited."""
     made = {"name": resource, "nominalQuota": "0"}
     of_host = resource in _HOST and not kind.resource

@@ -83,7 +83,7 @@ def _head(sight: ClusterInventory, queue: ClusterQueue, quotas: Quotas, head: Ma
         return
     short = {}
     for resource, asked in head.items():
-        if max(quotas.capacity(queue.name, (one, resource)) for one in flavors[resource]) < quantity(asked):
+        if max(quotas.potential_available(queue.name, (one, resource)) for one in flavors[resource]) < quantity(asked):
             short[resource] = asked
     if short:
         yield finding(
