@@ -71,9 +71,9 @@ def text(target: Target, schema: str = "") -> str:
         local = Path(__file__).with_name("init_local.yaml").read_text(encoding="utf-8")
         return "".join([*parts, local, _small_model()])
     cluster = target.cluster()
-    found = _find(cluster)
-    parts.append(_ABOUT.format(where=f"the namespace {found.namespace} of {cluster.name}"))
-    return "\n".join(["".join(parts), *_sections(found)])
+    defaults = _find(cluster)
+    parts.append(_ABOUT.format(where=f"the namespace {defaults.namespace} of {cluster.name}"))
+    return "\n".join(["".join(parts), *_sections(defaults)])
 
 
 def _small_model() -> str:
@@ -133,37 +133,37 @@ def _priorities(cluster: Cluster) -> tuple[str, ...]:
         classes = list(map(PriorityClass, cluster.list(PRIORITY_CLASS)))
     except ClusterError:  # members of a team may have no right to list them
         return ()
-    return tuple(each.name for each in sorted(classes, key=lambda each: each.value))
+    return tuple(priority.name for priority in sorted(classes, key=lambda priority: priority.value))
 
 
 def _newest_run(cluster: Cluster, namespace: str) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the config of the newest run in the namespace; ("", {}) if there is none."""
     from launcher.backends.kubernetes.run_object import KINDS, RunObject
 
-    found: list[Object] = []
+    objects: list[Object] = []
     for kind in KINDS.values():
         try:
-            found += cluster.list(kind, namespace, labels=label_keys.RUN)
+            objects += cluster.list(kind, namespace, labels=label_keys.RUN)
         except ClusterError:  # the operator is not installed, or the user has no right to list its objects
             continue
-    runs = sorted((RunObject.parse(obj) for obj in found), key=lambda run: run.created, reverse=True)
+    runs = sorted((RunObject.parse(obj) for obj in objects), key=lambda run: run.created, reverse=True)
     return next(((run.name, run.config) for run in runs if run.config), ("", {}))
 
 
-def _sections(found: _Found) -> Iterator[str]:
-    yield dumps({"run": {"kind": (found.config.get("run") or {}).get("kind") or "ray-job"}})
-    yield dumps({"team": {"name": found.team, "namespace": found.namespace}})
-    others = f"# Other queues that you can see: {', '.join(found.others)}\n" if found.others else ""
-    first, more = found.priorities[:1], ", ".join(found.priorities[1:])
+def _sections(defaults: _Found) -> Iterator[str]:
+    yield dumps({"run": {"kind": (defaults.config.get("run") or {}).get("kind") or "ray-job"}})
+    yield dumps({"team": {"name": defaults.team, "namespace": defaults.namespace}})
+    others = f"# Other queues that you can see: {', '.join(defaults.others)}\n" if defaults.others else ""
+    first, more = defaults.priorities[:1], ", ".join(defaults.priorities[1:])
     priorities = "".join(f"  # priority: {name}{f'  # or: {more}' if more else ''}\n" for name in first)
-    yield others + dumps({"queue": {"name": found.queue}}) + priorities
-    yield _as_in_run(found, "image", ("repository", "tag", "digest")) or _IMAGE
-    yield _as_in_run(found, "storage", ("kind", "bucket", "claim")) or _STORAGE
+    yield others + dumps({"queue": {"name": defaults.queue}}) + priorities
+    yield _as_in_run(defaults, "image", ("repository", "tag", "digest")) or _IMAGE
+    yield _as_in_run(defaults, "storage", ("kind", "bucket", "claim")) or _STORAGE
     yield _REST
 
 
-def _as_in_run(found: _Found, section: str, keys: Sequence[str]) -> str:
+def _as_in_run(defaults: _Found, section: str, keys: Sequence[str]) -> str:
     """Return a section with the values of the newest run, or "" if there is no run."""
-    values = found.config.get(section) or {}
+    values = defaults.config.get(section) or {}
     set_ = {key: values[key] for key in keys if isinstance(values.get(key), str) and values[key]}
-    return f"# As in the run {found.run}.\n{dumps({section: set_})}" if set_ else ""
+    return f"# As in the run {defaults.run}.\n{dumps({section: set_})}" if set_ else ""

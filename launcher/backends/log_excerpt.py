@@ -52,8 +52,8 @@ def check_times(excerpt: Excerpt, config: Mapping[str, Any]) -> None:
 def _time(line: str) -> float | None:
     """Return the time of a line of the trainer, in seconds since 1970; None for a line without one."""
     for prefix in (METRICS_PREFIX, EVENT_PREFIX):
-        _, found, text = line.partition(prefix)
-        entry = json_object(text) if found else None
+        _, separator, text = line.partition(prefix)
+        entry = json_object(text) if separator else None
         if entry is not None:
             try:
                 return datetime.fromisoformat(str(entry.get("time"))).timestamp()

@@ -124,16 +124,16 @@ def find_run(
     def look(backend: Backend) -> RunStatus | None:
         return backend.summary(name) if summary else backend.status(name)
 
-    found, refusals = [], [refusal] if refusal is not None else []
+    runs, refusals = [], [refusal] if refusal is not None else []
     for backend, answer in _ask_each(places, look):
         if isinstance(answer, LauncherError):
             refusals.append(answer)
         elif answer is not None:
-            found.append((backend, answer))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        where = " and ".join(f"{status.kind} ({status.folder})" for _, status in found)
+            runs.append((backend, answer))
+    if len(runs) == 1:
+        return runs[0]
+    if runs:
+        where = " and ".join(f"{status.kind} ({status.folder})" for _, status in runs)
         raise LauncherError(
             f'There are several runs "{name}": {where}.',
             "Use --local for this machine, or --namespace or --context for a cluster.",
@@ -169,16 +169,16 @@ def resolve(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, RunSta
             run = None
             if not asked.result():  # a local sweep is found even if the cluster does not answer
                 raise
-        found = asked.result()
+        matches = asked.result()
     if run is None:
-        if not found:
+        if not matches:
             raise no_run(name, target)
-        return _only(name, found)
-    if found:
+        return _only(name, matches)
+    if matches:
         from launcher.backends import sweeps
 
         raise LauncherError(
-            f'Both a run "{name}" and a sweep "{name}" ({sweeps.range_of(found[0][1])}) exist.',
+            f'Both a run "{name}" and a sweep "{name}" ({sweeps.range_of(matches[0][1])}) exist.',
             f"Use run/{name} for the run, or sweep/{name} for the sweep.",
         )
     return run
@@ -260,8 +260,8 @@ def no_run(name: str, target: Target) -> NoSuchRun:
         return IsSweep(bare, *_only(bare, _sweeps_called(bare, target, strict=True)))
     if slash and kind == "run":
         name = bare
-    elif found := _sweeps_called(name, target):
-        return IsSweep(name, *_only(name, found))
+    elif matches := _sweeps_called(name, target):
+        return IsSweep(name, *_only(name, matches))
     names = [run.name for _, run in list_with_backends(lambda _: None, target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""

@@ -183,5 +183,5 @@ def _number(value: Any) -> float | None:
 
 def _positive(value: Any) -> float | None:
     """Return a number that can be a rate or a duration, so that it and its inverse are finite; None for others."""
-    found = _number(value)
-    return found if found is not None and 1e-12 < found < 1e18 else None
+    number = _number(value)
+    return number if number is not None and 1e-12 < number < 1e18 else None

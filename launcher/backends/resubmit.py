@@ -59,13 +59,13 @@ def decide(
     return None
 
 
-def check_sweep(plan: LaunchPlan, found: str, *, where: str = "") -> None:
+def check_sweep(plan: LaunchPlan, sweep: str, *, where: str = "") -> None:
     """Raise LauncherError if the name of a sweep's run belongs to a run of another sweep, or of no sweep.
 
-    `found` is the sweep of the existing run, or "". `where` is as in `decide`.
+    `sweep` is the sweep of the existing run, or "". `where` is as in `decide`.
     """
-    if plan.member is not None and plan.member.sweep != found:
-        of = f"it belongs to the sweep {found}" if found else "it does not belong to a sweep"
+    if plan.member is not None and plan.member.sweep != sweep:
+        of = f"it belongs to the sweep {sweep}" if sweep else "it does not belong to a sweep"
         raise LauncherError(
             f'The run "{plan.name}" already exists; {of}.',
             f"Give the sweep another name (--name), or delete the run: launcher delete {plan.name}{where}",

@@ -65,21 +65,21 @@ def select(
     A name is that of a run, of a sweep (all its runs), or a pattern such as "demo-*". Raises LauncherError if a name or
     a pattern selects no run, before `only` is applied.
     """
-    found: Selected = []
+    selected: Selected = []
     listed: Selected | None = None
     for name in names or ("*",):
         if not is_pattern(name):
             backend, run = lookup.resolve(name, target)
-            found += [(backend, each) for each in ([run] if isinstance(run, RunStatus) else run.runs)]
+            selected += [(backend, each) for each in ([run] if isinstance(run, RunStatus) else run.runs)]
             continue
         if listed is None:
             listed = lookup.list_with_backends(warn, target=target)
         matching = [(backend, run) for backend, run in listed if fnmatchcase(run.name, name)]
         if names and not matching:
             raise LauncherError(f'No run matches "{name}".', "To list all runs: launcher list")
-        found += matching
+        selected += matching
     # Each search makes its own backends: those of one place and kind have the same runs.
-    unique = {(backend.description, run.kind, run.name): (backend, run) for backend, run in found}
+    unique = {(backend.description, run.kind, run.name): (backend, run) for backend, run in selected}
     return [(backend, run) for backend, run in unique.values() if only.accepts(run)]
 
 

@@ -73,7 +73,7 @@ def split(user: Values, defaults: Values) -> list[Split]:
             groups[-1].append((number, item))
         else:
             groups.append([(number, item)])
-    found = []
+    splits = []
     for position, group in enumerate(groups, start=1):
         first = group[0][1]
         alternative = Alternative(position, len(groups), _says(tree, [item for _, item in group]), _after(*group[0]))
@@ -83,8 +83,8 @@ def split(user: Values, defaults: Values) -> list[Split]:
             rest = {key: value for key, value in first.items() if key not in _SHARED}
             shared = [{key: item[key] for key in _SHARED if key in item} for _, item in group]
             values = set_value(_apply(user, rest, origin), _ANY, shared, origin)
-        found.append(Split(alternative, values, members))
-    return found
+        splits.append(Split(alternative, values, members))
+    return splits
 
 
 def members(values: Values) -> list[tuple[str, Values]]:

@@ -206,8 +206,8 @@ def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
         text = f"from: the checkpoints of {source.name} have adapters only, and a run starts from a whole model."
         hint = f"Import what launcher export {source.name} --merge writes: docs/how-to/fine-tune-with-adapters.md."
         yield _problem(plan.values, "weights", ERROR, "from", text, (hint,))
-    elif found := weights_rules.differences(run.config.get("train") or {}, config["train"]):
-        key, text = weights_rules.sentence(given, found)
+    elif differences := weights_rules.differences(run.config.get("train") or {}, config["train"]):
+        key, text = weights_rules.sentence(given, differences)
         pointed = f"train.{key}" if _origin(plan.values, ("train", key)) else "from"
         yield _problem(plan.values, "weights", ERROR, pointed, text)
 

@@ -147,10 +147,10 @@ class Cluster(Connection):
     def get_unchecked(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
         """Return the same, with fields of any types, to compare or delete the object."""
         try:
-            found = self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
+            obj = self._json("GET", f"{self._path(kind, namespace)}/{_part(name)}")
         except (NotFound, NoNamespace):
             return None
-        return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+        return {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
 
     def list(
         self,
@@ -208,15 +208,15 @@ class Cluster(Connection):
         """Return the names of all objects of a kind. The API server sends them as a table, without the objects."""
         accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
         query = {"includeObject": "None", "limit": str(_PAGE)}
-        found: set[str] = set()
+        names: set[str] = set()
         while True:
             page = self.request("GET", self._path(kind, namespace), query=query, headers=accept).json()
             rows, meta = (page.get("rows"), page.get("metadata")) if isinstance(page, dict) else (None, None)
             cells = [row.get("cells") for row in rows or () if isinstance(row, dict)] if isinstance(rows, list) else []
-            found |= {str(row[0]) for row in cells if isinstance(row, Sequence) and row}  # the first column is the name
+            names |= {str(row[0]) for row in cells if isinstance(row, Sequence) and row}  # the first column is the name
             token = meta.get("continue") if isinstance(meta, dict) else None
             if not token:
-                return found
+                return names
             query["continue"] = str(token)
 
     def create(self, obj: Manifest, *, dry_run: bool = False) -> Manifest:
@@ -439,7 +439,7 @@ def _unreadable(obj: Manifest, kind: Kind, place: str) -> UnreadableObject | Non
     """Return the error of an object with a field of a wrong type, or None. `place` describes it if it has no name."""
     if checker(kind.kind)(obj):
         return None
-    found = fault(obj, SHAPES.get(kind.kind, OTHER))
+    problem = fault(obj, SHAPES.get(kind.kind, OTHER))
     meta = obj.get("metadata")
     name, space = (meta.get("name"), meta.get("namespace")) if isinstance(meta, dict) else (None, None)
     called, command = place, f"kubectl get {kind.plural} -A -o yaml"
@@ -447,7 +447,7 @@ def _unreadable(obj: Manifest, kind: Kind, place: str) -> UnreadableObject | Non
         called = f"{kind.kind} {space}/{name}" if space else f"{kind.kind} {name}"
         command = f"kubectl get {kind.plural} {name}{f' -n {space}' if space else ''} -o yaml"
     return UnreadableObject(
-        f"The {called} cannot be read: {found}.",
+        f"The {called} cannot be read: {problem}.",
         f"To show it: {command}. Correct it with the program that wrote it, or delete it.",
     )
 

@@ -53,10 +53,10 @@ class Response:
 
     def json_object(self) -> dict[str, Any]:
         """Return the JSON object of the body. Raises ClusterError if it is not one."""
-        found = self.json()
-        if not isinstance(found, dict):
+        data = self.json()
+        if not isinstance(data, dict):
             raise _not_json("a JSON object", self.status)
-        return found
+        return data
 
     def parts(self) -> Iterator[bytes]:
         """Yield the body as it arrives. Raises Unreachable if it is cut off or silent for longer than the timeout."""

@@ -61,11 +61,11 @@ class Identity:
 
 def impersonation(user: str, uid: str, groups: list[str], extra: Mapping[str, list[str]]) -> Headers:
     """Return the headers of an impersonation."""
-    found = [("Impersonate-User", user), *([("Impersonate-Uid", uid)] if uid else [])]
-    found += [("Impersonate-Group", group) for group in groups]
+    headers = [("Impersonate-User", user), *([("Impersonate-Uid", uid)] if uid else [])]
+    headers += [("Impersonate-Group", group) for group in groups]
     for key, values in extra.items():
-        found += [(f"Impersonate-Extra-{quote(key, safe=_IN_HEADER_NAMES)}", value) for value in values]
-    return found
+        headers += [(f"Impersonate-Extra-{quote(key, safe=_IN_HEADER_NAMES)}", value) for value in values]
+    return headers
 
 
 def file_token(file: Path, otherwise: str, where: str) -> Callable[[], str]:
@@ -183,12 +183,12 @@ class Plugin:
         return self._read(done.stdout)
 
     def _read(self, output: bytes) -> tuple[tuple[str, Certificate | None], datetime | None]:
-        found = json_object(output)
-        if found is None or found.get("kind") != "ExecCredential":
+        credential = json_object(output)
+        if credential is None or credential.get("kind") != "ExecCredential":
             raise self._failed("it did not print an ExecCredential as JSON")
-        if found.get("apiVersion") != self.api_version:
-            raise self._failed(f"it printed the version {found.get('apiVersion')}, not {self.api_version}")
-        status = found.get("status")
+        if credential.get("apiVersion") != self.api_version:
+            raise self._failed(f"it printed the version {credential.get('apiVersion')}, not {self.api_version}")
+        status = credential.get("status")
         status = status if isinstance(status, dict) else {}
         token, certificate, key = (
             str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")

@@ -82,11 +82,11 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
         raise LauncherError(
             f'"{namespace}" is not a valid namespace: use a name like team-a (a-z, 0-9 and -, at most 63 characters).'
         )
-    found = files()
-    sources = [_Source(file) for file in found]
-    if not any(source.tree for source in sources) and (not found or "KUBERNETES_SERVICE_HOST" in os.environ):
+    paths = files()
+    sources = [_Source(file) for file in paths]
+    if not any(source.tree for source in sources) and (not paths or "KUBERNETES_SERVICE_HOST" in os.environ):
         return _in_cluster(context, namespace)
-    where = os.pathsep.join(map(str, found))
+    where = os.pathsep.join(map(str, paths))
     chosen = _context(sources, context, where)
     cluster = _named(sources, "clusters", chosen.text("cluster"), chosen)
     server = cluster.text("server").rstrip("/")
@@ -157,10 +157,10 @@ class _Source:
             data = file.read_bytes()
         except OSError as error:
             raise LauncherError(f"The kubeconfig {file} cannot be read: {error.strerror}.") from error
-        found = _parse(data, file)
-        if found is not None and not isinstance(found, dict):
+        tree = _parse(data, file)
+        if tree is not None and not isinstance(tree, dict):
             raise LauncherError(f"{file} is not a valid kubeconfig.", "kubectl config view shows more.")
-        self.tree = found or {}
+        self.tree = tree or {}
         self.lines = data.decode("utf-8-sig", "replace").splitlines()
 
     def entries(self, kind: str) -> list[_Entry]:
@@ -251,12 +251,12 @@ class _Entry:
         """Return the file and the line of a key, as the start of a message."""
         start = next((n for n, line in enumerate(self.source.lines) if _has(line, "name", self.name)), 0)
         value = self.tree.get(key.partition(".")[0])
-        found = [
+        lines = [
             n
             for n, line in enumerate(self.source.lines)
             if _has(line, key.rpartition(".")[2], value if isinstance(value, str) and value.isprintable() else "")
         ]
-        nearest = min(found, key=lambda n: abs(n - start), default=None)
+        nearest = min(lines, key=lambda n: abs(n - start), default=None)
         return f"{self.file}:" + ("" if nearest is None else f"{nearest + 1}:")
 
     def error(self, key: str, what: str) -> LauncherError:
@@ -264,12 +264,12 @@ class _Entry:
         return LauncherError(f"{self.place(key)} {key} of the {self.kind.removesuffix('s')} {self.name} {what}.")
 
     def _texts(self, key: str, value: Any) -> list[str]:
-        found = value or []
-        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        texts = value or []
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise self.error(key, "must be a list of text")
-        if any(re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text) for text in found):
+        if any(re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text) for text in texts):
             raise self.error(key, "contains a line break or another control character")
-        return found
+        return texts
 
 
 def _has(line: str, key: str, value: str) -> bool:
@@ -313,9 +313,9 @@ def _named(sources: list[_Source], kind: str, name: str, context: _Entry) -> _En
         for entry in source.entries(kind):
             if entry.name == name:
                 return entry
-    one = kind.removesuffix("s")
-    what = f'names the {one} "{name}", which the kubeconfig does not have' if name else f"has no {one}"
-    raise LauncherError(f"{context.place(one)} the context {context.name} {what}.", "kubectl config view shows it.")
+    noun = kind.removesuffix("s")
+    what = f'names the {noun} "{name}", which the kubeconfig does not have' if name else f"has no {noun}"
+    raise LauncherError(f"{context.place(noun)} the context {context.name} {what}.", "kubectl config view shows it.")
 
 
 def _in_cluster(context: str | None, namespace: str | None) -> Access:
@@ -329,15 +329,15 @@ def _in_cluster(context: str | None, namespace: str | None) -> Access:
     from kubernetes.config.incluster_config import InClusterConfigLoader
 
     token, certificate = _SERVICE_ACCOUNT / "token", _SERVICE_ACCOUNT / "ca.crt"
-    found = Configuration()
+    configuration = Configuration()
     try:
-        InClusterConfigLoader(str(token), str(certificate)).load_and_set(found)
+        InClusterConfigLoader(str(token), str(certificate)).load_and_set(configuration)
         inside = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         ca = certificate.read_bytes()
     except (OSError, ConfigException) as error:
         raise LauncherError(f"This pod's service account cannot be used: {str(error).rstrip('.')}.") from error
     access = Access(
-        found.host,
+        configuration.host,
         context="in-cluster",
         cluster="in-cluster",
         user="",
@@ -345,7 +345,7 @@ def _in_cluster(context: str | None, namespace: str | None) -> Access:
         # The token is read again for each request: it is renewed in place.
         identity=Identity(token_of=identity.file_token(token, "", "This pod's service account cannot be used")),
         ca=ca,
-        proxy=proxies.of_environment(found.host),
+        proxy=proxies.of_environment(configuration.host),
     )
     access.identity.current()
     return access

@@ -27,10 +27,10 @@ def parse(page: bytes, kind: str, without: Sequence[str]) -> dict[str, Any] | No
     """
     try:
         page.decode()  # msgspec does not check the text that it skips
-        found: dict[str, Any] = _decoder(kind, tuple(without)).decode(page)
+        data: dict[str, Any] = _decoder(kind, tuple(without)).decode(page)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found
+    return data
 
 
 @functools.cache

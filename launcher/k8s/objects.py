@@ -66,8 +66,8 @@ def drop(value: Any, path: Sequence[str]) -> None:
     """Remove the field at a path from JSON data; "*" in it is each item of a list. Ignores what does not exist."""
     key, *rest = path
     if key == "*":
-        for each in value if isinstance(value, list) else ():
-            drop(each, rest)
+        for item in value if isinstance(value, list) else ():
+            drop(item, rest)
     elif isinstance(value, dict):
         if rest:
             drop(value.get(key), rest)
@@ -108,9 +108,9 @@ _NO_CONDITION = Condition()
 
 def conditions(status: Object) -> dict[str, Condition]:
     """Return the conditions of an object's status, by type."""
-    found: dict[str, Condition] = {}
+    by_type: dict[str, Condition] = {}
     for entry in status.get("conditions") or []:
-        found.setdefault(
+        by_type.setdefault(
             entry["type"],
             Condition(
                 entry["status"],
@@ -119,7 +119,7 @@ def conditions(status: Object) -> dict[str, Condition]:
                 entry.get("lastTransitionTime") or "",
             ),
         )
-    return found
+    return by_type
 
 
 def condition(obj: Object | None, kind: str) -> Condition:

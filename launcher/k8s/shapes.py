@@ -51,9 +51,9 @@ def compiled(shape: Shape) -> Callable[[Any], bool]:
     def of_object(value: Any) -> bool:
         if not isinstance(value, dict):
             return False
-        for key, each in value.items():
+        for key, item in value.items():
             check = check_of(key)
-            if check is not None and each is not None and not check(each):
+            if check is not None and item is not None and not check(item):
                 return False
         return not required or all(value.get(key) is not None for key in required)
 
@@ -68,11 +68,11 @@ def fault(value: Any, shape: Shape, path: str = "") -> str:
     if isinstance(shape, Map):
         if not isinstance(value, dict):
             return _differs(path, "an object")
-        return next(filter(None, (fault(each, shape.values, f"{path}.{key}") for key, each in value.items())), "")
+        return next(filter(None, (fault(item, shape.values, f"{path}.{key}") for key, item in value.items())), "")
     if isinstance(shape, list):
         if not isinstance(value, list):
             return _differs(path, "a list")
-        return next(filter(None, (fault(each, shape[0], f"{path}[{at}]") for at, each in enumerate(value))), "")
+        return next(filter(None, (fault(item, shape[0], f"{path}[{at}]") for at, item in enumerate(value))), "")
     if callable(shape):
         expected = shape(value)
         return _differs(path, expected) if expected else ""
@@ -80,12 +80,12 @@ def fault(value: Any, shape: Shape, path: str = "") -> str:
         return _differs(path, "an object")
     for key, inner in shape.items():
         name = key.removesuffix("!")
-        each = value.get(name)
-        if each is None:
+        item = value.get(name)
+        if item is None:
             if name != key:
                 return f"{path}.{name} is missing".lstrip(".")
-        elif found := fault(each, inner, f"{path}.{name}"):
-            return found
+        elif problem := fault(item, inner, f"{path}.{name}"):
+            return problem
     return ""
 
 

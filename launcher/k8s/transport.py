@@ -64,10 +64,10 @@ def connect(pools: urllib3.PoolManager, server: str, seconds: float) -> socket.s
         connection.set_tunnel(url.hostname, port, pool.proxy_headers, scheme=pool.proxy.scheme or "http")
     connection.connect()
     # An SSLSocket, or urllib3's SSLTransport with the same methods in a TLS connection to a proxy.
-    found: socket.socket = connection.sock
+    connected: socket.socket = connection.sock
     connection.sock = None
-    found.settimeout(None)
-    return found
+    connected.settimeout(None)
+    return connected
 
 
 def _tls(access: Access, certificate: Certificate | None) -> ssl.SSLContext:
@@ -80,9 +80,9 @@ def _tls(access: Access, certificate: Certificate | None) -> ssl.SSLContext:
     else:
         # As in Go's client, each certificate is trusted, not only the roots.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        found = _CERTIFICATE.findall(access.ca)
+        certificates = _CERTIFICATE.findall(access.ca)
         try:
-            context.load_verify_locations(cadata="\n".join(pem.decode("ascii") for pem in found))
+            context.load_verify_locations(cadata="\n".join(pem.decode("ascii") for pem in certificates))
         except (ssl.SSLError, ValueError) as error:
             raise LauncherError(
                 f"The certificate-authority of the cluster {access.cluster} has no valid certificate (PEM)."

@@ -259,11 +259,11 @@ class KubernetesBackend:
         Raises RunDeleted if there is none, because the submit was stopped or another client deleted the run.
         """
         wait = Wait(seconds, min(0.2, self.poll_seconds), self.report_progress)
-        while (found := self._find(name)) is None:
+        while (run := self._find(name)) is None:
             if wait.over:
                 raise self._unknown(name)
             wait.for_(f'Waiting for launcher submit to create the next attempt of the run "{name}"…')
-        return found
+        return run
 
     def delete(self, name: str) -> None:
         run = self._known(name)

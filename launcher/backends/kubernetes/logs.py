@@ -210,10 +210,10 @@ def printing_pod(seen: ObservedRun, worker: int | None = None) -> Pod | None:
     pods = seen.pods or ()
     if seen.ray:
         return newest(pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "head")
-    found = _by_host(pods)
-    if worker is not None and found and worker >= len(found):
-        raise LauncherError(f"Worker {worker} was not found: the run has {len(found)}, counted from 0.")
-    return found[worker or 0] if found else None
+    by_host = _by_host(pods)
+    if worker is not None and by_host and worker >= len(by_host):
+        raise LauncherError(f"Worker {worker} was not found: the run has {len(by_host)}, counted from 0.")
+    return by_host[worker or 0] if by_host else None
 
 
 def hosts(seen: ObservedRun) -> list[Pod]:
@@ -223,8 +223,8 @@ def hosts(seen: ObservedRun) -> list[Pod]:
 
 def ray_workers(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of the workers of a Ray cluster, ordered by slice and host."""
-    found = [pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "worker"]
-    return sorted(found, key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
+    workers = [pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "worker"]
+    return sorted(workers, key=lambda pod: (_number(pod, _RAY_SLICE), _number(pod, _RAY_HOST)))
 
 
 def _by_host(pods: Sequence[Pod]) -> list[Pod]:

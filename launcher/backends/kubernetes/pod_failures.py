@@ -116,12 +116,12 @@ def warnings(events: Sequence[Object]) -> list[str]:
     the pull are resolved, for example because a Secret was created a minute later. They are left out.
     """
     pulled = max((_time(event) for event in events if event.get("reason") in ("Pulling", "Pulled")), default="")
-    found = [
+    warning_events = [
         event
         for event in events
         if event.get("type") == "Warning" and not (event.get("reason") == "FailedMount" and _time(event) < pulled)
     ]
-    return [str(event.get("message") or "") for event in sorted(found, key=_time, reverse=True)]
+    return [str(event.get("message") or "") for event in sorted(warning_events, key=_time, reverse=True)]
 
 
 def _time(event: Object) -> str:
@@ -136,8 +136,8 @@ def fatal_reason(pods: Sequence[Pod], events: Sequence[str] = ()) -> str:
     `events` are the `warnings` of the pod that `to_be_asked` returns.
     """
     for item in failing(pods):
-        if found := _image(item, events) or _settings(item):
-            return found
+        if reason := _image(item, events) or _settings(item):
+            return reason
     for pod in unplaced(pods):
         if absent := re.search(r'persistentvolumeclaim "([^"]+)" not found', pod.scheduled.message):
             return (
@@ -155,8 +155,8 @@ def _image(item: Waiting, events: Sequence[str]) -> str:
         return f"The image {item.image} is not on the node, and image.pullPolicy is Never. Set it to IfNotPresent."
     if item.reason not in IMAGE[:2]:
         return ""
-    found = (image_cause(text, item.image) for text in (item.message, *events))
-    cause = next(filter(None, found), "")
+    causes = (image_cause(text, item.image) for text in (item.message, *events))
+    cause = next(filter(None, causes), "")
     if cause not in _FOR_GOOD:
         return ""
     fix = {

@@ -67,7 +67,7 @@ def positions(
         local = (workload.namespace, workload.local_queue)
         if targets.get(local):
             waiting.setdefault(targets[local], {})[local] = None
-    found: dict[str, int] = {}
+    by_uid: dict[str, int] = {}
     for queue, locals_ in waiting.items():
         places: dict[tuple[str, str], int] = {}
         for local in locals_:
@@ -80,10 +80,10 @@ def positions(
             }
             if all(key in places for key in _keys(queued, targets, queue)):
                 break  # every requested Workload of the ClusterQueue has a position
-        found |= {
+        by_uid |= {
             workload.uid: places[key] for workload in queued if (key := (workload.namespace, workload.name)) in places
         }
-    return found
+    return by_uid
 
 
 def _keys(queued: Iterable[Workload], targets: Mapping[tuple[str, str], str], queue: str) -> list[tuple[str, str]]:

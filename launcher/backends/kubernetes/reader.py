@@ -31,14 +31,16 @@ def find(cluster: Cluster, name: str) -> RunObject | None:
 
     Raises LauncherError if both a RayJob and a JobSet have the name.
     """
-    found = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
-    if len(found) == 2:
+    objects = [
+        obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None
+    ]
+    if len(objects) == 2:
         raise LauncherError(
             f'Both a RayJob and a JobSet "{name}" exist in the namespace {cluster.namespace}; a run has only one.',
             f"Delete one of them: kubectl delete jobset {name} -n {cluster.namespace}, or kubectl delete rayjob {name} "
             f"-n {cluster.namespace}",
         )
-    return RunObject.parse(found[0]) if found else None
+    return RunObject.parse(objects[0]) if objects else None
 
 
 def used_names(cluster: Cluster) -> set[str]:
@@ -105,8 +107,8 @@ def all_seen(cluster: Cluster, *, sweep: str = "", all_namespaces: bool = False)
 
 def run_objects(cluster: Cluster, *, all_namespaces: bool = False) -> list[RunObject]:
     """Return every run of the namespace, or of all (`all_namespaces`), without Workloads and pods."""
-    found = run_parallel(_listers(cluster, label_keys.RUN, all_namespaces))
-    return [run for run in (RunObject.parse(obj) for listed in found for obj in listed) if run.is_run]
+    lists = run_parallel(_listers(cluster, label_keys.RUN, all_namespaces))
+    return [run for run in (RunObject.parse(obj) for listed in lists for obj in listed) if run.is_run]
 
 
 def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:

@@ -91,8 +91,8 @@ class KubernetesSubmitter(KubernetesBackend):
 
     def problems(self, plan: LaunchPlan) -> Sequence[Problem]:
         obj = self._object_of(plan)
-        found = self._preflight(plan, obj, self._snapshot)
-        return found if has_errors(found) else [*found, *self._refusal(obj)]
+        problems = self._preflight(plan, obj, self._snapshot)
+        return problems if has_errors(problems) else [*problems, *self._refusal(obj)]
 
     def has_room(self, plan: LaunchPlan) -> bool:
         return self._has_room(self._object_of(plan), Snapshot(self.cluster))
@@ -110,9 +110,9 @@ class KubernetesSubmitter(KubernetesBackend):
 
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         obj = self._object_of(plan)
-        found = None if plan.name in self._absent else self._find(plan.name)
+        run = None if plan.name in self._absent else self._find(plan.name)
         kind = obj["kind"]
-        if found is None:
+        if run is None:
             warnings = self._warnings_before(plan, obj)
             shape = _shape(obj)
             try:
@@ -128,32 +128,32 @@ class KubernetesSubmitter(KubernetesBackend):
             text = f'Would create the {kind} "{plan.name}" ({self.description}); the API server accepts it.'
             queued = objects.label(obj, label_keys.KUEUE_QUEUE)
             return Preview(plan.config, text + warnings, obj if queued else None)
-        resubmit.check_sweep(plan, found.sweep, where=self.cli_args)
-        verdict = self._decide(found, obj, accept_changes, finish=False)
+        resubmit.check_sweep(plan, run.sweep, where=self.cli_args)
+        verdict = self._decide(run, obj, accept_changes, finish=False)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
         warnings = self._warnings_before(plan, obj)
-        self._try(obj, found)
-        return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + warnings)
+        self._try(obj, run)
+        return Preview(plan.config, resubmit.would_resume(plan.name, run.attempt + 1) + warnings)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         obj = self._object_of(plan)
         text, freed = f'The run "{plan.name}" was submitted.', 0
         for _ in range(_RACES):
-            found = None if plan.name in self._absent else self._find(plan.name)
+            run = None if plan.name in self._absent else self._find(plan.name)
             self._absent.discard(plan.name)
-            if found is not None:
-                resubmit.check_sweep(plan, found.sweep, where=self.cli_args)
+            if run is not None:
+                resubmit.check_sweep(plan, run.sweep, where=self.cli_args)
                 try:
-                    verdict = self._decide(found, obj, accept_changes)
+                    verdict = self._decide(run, obj, accept_changes)
                 except RunDeleted:
                     continue  # another client replaced the run: read its object
                 if verdict is not None:
-                    return Submission(self._status_of(found), verdict, created=False)
+                    return Submission(self._status_of(run), verdict, created=False)
             warnings = self._warnings_before(plan, obj)
-            if found is not None:
-                text = self._replace_attempt(found, obj) or text
-                freed = found.attempt
+            if run is not None:
+                text = self._replace_attempt(run, obj) or text
+                freed = run.attempt
             try:
                 made = self.cluster.create(obj)
             except AlreadyExists:
@@ -255,10 +255,10 @@ class KubernetesSubmitter(KubernetesBackend):
 
     def _own_attempt(self, obj: Object) -> RunObject | None:
         """Return the attempt that was created from `obj`, although no answer was received; None if it is another."""
-        found, made = self._find(objects.name(obj)), RunObject.parse(obj)
-        if found is None or found.attempt != made.attempt or config_difference(found.config, made.config):
+        run, made = self._find(objects.name(obj)), RunObject.parse(obj)
+        if run is None or run.attempt != made.attempt or config_difference(run.config, made.config):
             return None
-        return found
+        return run
 
     def _object_of(self, plan: LaunchPlan) -> dict[str, Any]:
         made = self._rendered.get(plan.name) or run_object(plan, self._kinds([plan]))
@@ -282,49 +282,49 @@ class KubernetesSubmitter(KubernetesBackend):
     def _warnings_before(self, plan: LaunchPlan, obj: Object) -> str:
         """Return the cluster's warnings, one per line. Raises CheckFailed if the run could never start there."""
 
-        found = self._preflight(plan, obj, self._snapshot)
-        if has_errors(found) and not plan.force:
+        problems = self._preflight(plan, obj, self._snapshot)
+        if has_errors(problems) and not plan.force:
             self._refuse_no_namespace(obj)
-            failed = CheckFailed(found)
+            failed = CheckFailed(problems)
             failed.hint = "To submit it anyway, use --force."
             raise failed
-        return "".join(f"\nWarning: {problem}" for problem in found)
+        return "".join(f"\nWarning: {problem}" for problem in problems)
 
-    def _decide(self, found: RunObject, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
+    def _decide(self, run: RunObject, obj: Object, accept_changes: bool, *, finish: bool = True) -> str | None:
         """Return a sentence if nothing is left to do, or None if the submit creates the next attempt.
 
         For a run that is being cancelled, wait for its end; without `finish`, assume it. A run that is being deleted
         counts as ended, because it cannot continue.
         """
-        seen = reader.observe(self.cluster, found)
+        seen = reader.observe(self.cluster, run)
         state = _outcome(seen)
-        if found.cancelled_at and not state.ended:
-            state = self.cancel(found.name).state if finish else State.CANCELLED
+        if run.cancelled_at and not state.ended:
+            state = self.cancel(run.name).state if finish else State.CANCELLED
         new = RunObject.parse(obj).config
-        return resubmit.decide(found.name, state, found.config, new, accept_changes=accept_changes, where=self.cli_args)
+        return resubmit.decide(run.name, state, run.config, new, accept_changes=accept_changes, where=self.cli_args)
 
-    def _replace_attempt(self, found: RunObject, obj: dict[str, Any]) -> str:
+    def _replace_attempt(self, run: RunObject, obj: dict[str, Any]) -> str:
         """Remove the attempt that has ended, and number `obj` as the next. Return a sentence about it.
 
         The new object is created in a dry run first, so that the record is kept if the API server refuses it.
         """
-        if not found.deleting:
-            self._refuse_release(found, "be replaced")
-        attempt = _set_attempt(obj, found)
-        self._try(obj, found)
+        if not run.deleting:
+            self._refuse_release(run, "be replaced")
+        attempt = _set_attempt(obj, run)
+        self._try(obj, run)
         # Read the object again: if it was being cancelled, it has ended by now.
-        now = self.cluster.get(found.api_kind, found.name)
-        seen = reader.observe(self.cluster, found if now is None else RunObject.parse(now))
-        stopped = found.deleting and not states.classify(seen)[0].ended
+        now = self.cluster.get(run.api_kind, run.name)
+        seen = reader.observe(self.cluster, run if now is None else RunObject.parse(now))
+        stopped = run.deleting and not states.classify(seen)[0].ended
         try:
-            if not found.deleting:
-                self.cluster.delete(found.api_kind, found.name, uid=found.uid)
+            if not run.deleting:
+                self.cluster.delete(run.api_kind, run.name, uid=run.uid)
         except Conflict:
             return ""  # another object has the name by now; the create reports it
-        self._wait_until_gone(found)
-        return resubmit.resumed(found.name, _outcome(seen), attempt, checkpoint=None, deleted=stopped)
+        self._wait_until_gone(run)
+        return resubmit.resumed(run.name, _outcome(seen), attempt, checkpoint=None, deleted=stopped)
 
-    def _try(self, obj: dict[str, Any], found: RunObject) -> None:
+    def _try(self, obj: dict[str, Any], run: RunObject) -> None:
         """Create the object in a dry run. The API server checks the name last, so AlreadyExists means acceptance."""
         try:
             self.cluster.create(obj, dry_run=True)
@@ -333,7 +333,7 @@ class KubernetesSubmitter(KubernetesBackend):
         except QuotaExceeded as error:
             # Deleting `found` would release quota a moment later, but another client could take it.
             error.hint = (
-                f"The record of the last attempt counts, too. Delete it (launcher delete {found.name}{self.cli_args}) "
+                f"The record of the last attempt counts, too. Delete it (launcher delete {run.name}{self.cli_args}) "
                 "and submit the run again; it then also continues from its last checkpoint."
             )
             raise
@@ -364,12 +364,12 @@ def _explain_lost_record(error: ClusterError, name: str, attempt: int) -> None:
     error.hint = f"{error.hint} {again}".strip()
 
 
-def _set_attempt(obj: dict[str, Any], found: RunObject) -> int:
-    """Number `obj` as the attempt after `found`, and return the number. A run of a sweep stays in it."""
-    attempt = found.attempt + 1
+def _set_attempt(obj: dict[str, Any], run: RunObject) -> int:
+    """Number `obj` as the attempt after `run`, and return the number. A run of a sweep stays in it."""
+    attempt = run.attempt + 1
     obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
     for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
-        kept = (found.raw["metadata"].get(part) or {}).get(key)
+        kept = (run.raw["metadata"].get(part) or {}).get(key)
         if kept is not None:  # even if it is submitted alone
             obj["metadata"].setdefault(part, {}).setdefault(key, kept)
     return attempt

@@ -104,10 +104,10 @@ class LocalBackend:
         """Return the run's status, or None if the run does not exist (in that sweep)."""
         with sentences(f'The run "{name}" cannot be read'):
             try:
-                found = folder.find(self.runs, name)
+                run = folder.find(self.runs, name)
             except folder.ForeignFolderError:
                 return None
-            return found.status() if found and sweep in ("", found.record.sweep) else None
+            return run.status() if run and sweep in ("", run.record.sweep) else None
 
     def _known(self, name: str) -> RunStatus:
         status = self.status(name)
@@ -143,14 +143,14 @@ class LocalBackend:
             deadline = time.monotonic() + grace + LOCK_SECONDS
             signalled = None
             while True:
-                found = folder.find(self.runs, name)
-                if found is None:
+                run = folder.find(self.runs, name)
+                if run is None:
                     raise LauncherError(f'The run "{name}" was not found on this machine.')
-                record = found.record
+                record = run.record
                 if record.state in ENDED:
-                    return found.status()
-                if found.interrupted:
-                    self._cancel_interrupted(found)
+                    return run.status()
+                if run.interrupted:
+                    self._cancel_interrupted(run)
                 elif record.pid is not None and record.pid != signalled:
                     if record.host != platform.node():
                         raise LauncherError(f'The run "{name}" is running on {record.host}; cancel it there.')
@@ -161,32 +161,32 @@ class LocalBackend:
                     raise LauncherError(f'The run "{name}" was asked to stop, but has not ended; its log may show why.')
                 time.sleep(0.02)
 
-    def _cancel_interrupted(self, found: RunFolder) -> None:
-        with folder.locked(found.path) as lock:
-            if lock is not None and read_record(found.path) == found.record:
-                self._end_leftovers(found.record)
-                ended = found.last_sign_of_life
-                record = replace(found.record, state=State.CANCELLED, reason="Cancelled.", ended=ended)
-                write_record(found.path, record)
+    def _cancel_interrupted(self, run: RunFolder) -> None:
+        with folder.locked(run.path) as lock:
+            if lock is not None and read_record(run.path) == run.record:
+                self._end_leftovers(run.record)
+                ended = run.last_sign_of_life
+                record = replace(run.record, state=State.CANCELLED, reason="Cancelled.", ended=ended)
+                write_record(run.path, record)
 
     def delete(self, name: str) -> None:
         with sentences(f'The run "{name}" cannot be deleted'):
-            found = folder.find(self.runs, name)
-            if found is None:
+            run = folder.find(self.runs, name)
+            if run is None:
                 raise LauncherError(f'The run "{name}" was not found on this machine.')
-            if found.path.is_symlink():
-                raise LauncherError(f"{found.path} is a symbolic link; remove it and its target by hand.")
-            if found.active:
+            if run.path.is_symlink():
+                raise LauncherError(f"{run.path} is a symbolic link; remove it and its target by hand.")
+            if run.active:
                 raise LauncherError(f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}")
             grave = self.runs / f"{DELETED}{uuid.uuid4().hex[:12]}"
             deadline = time.monotonic() + LOCK_SECONDS
             while True:
-                with folder.locked(found.path) as lock:
-                    if lock is not None and read_record(found.path) == found.record:
-                        self._end_leftovers(found.record)
-                        found.path.rename(grave)
+                with folder.locked(run.path) as lock:
+                    if lock is not None and read_record(run.path) == run.record:
+                        self._end_leftovers(run.record)
+                        run.path.rename(grave)
                         break
-                if time.monotonic() > deadline or not found.path.exists():
+                if time.monotonic() > deadline or not run.path.exists():
                     raise LauncherError(f'The run "{name}" is in use by another command; try again.')
                 time.sleep(0.02)
             shutil.rmtree(grave)

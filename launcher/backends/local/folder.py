@@ -90,8 +90,8 @@ class RunFolder:
         """The steps of the last checkpoint: a folder with the number of its last step (an incomplete one has a longer
         name). 0 if there is none."""
         checkpoints = self.path / "checkpoints"
-        found = checkpoints.iterdir() if checkpoints.is_dir() else ()
-        return max((int(path.name) + 1 for path in found if path.name.isdigit()), default=0)
+        paths = checkpoints.iterdir() if checkpoints.is_dir() else ()
+        return max((int(path.name) + 1 for path in paths if path.name.isdigit()), default=0)
 
     @property
     def last_sign_of_life(self) -> str:
@@ -105,8 +105,8 @@ class RunFolder:
             config = dict(load_json(path.read_bytes()))
         except (ValueError, TypeError, RecursionError, FileNotFoundError) as error:
             raise LauncherError(f"{path} is damaged; move the folder away, or remove it by hand.") from error
-        if found := run_config.wrong(config):
-            raise _damaged(path, found)
+        if problem := run_config.wrong(config):
+            raise _damaged(path, problem)
         return config
 
     def status(self) -> RunStatus:
@@ -183,24 +183,24 @@ def make_private(runs: Path) -> str:
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
-        found = path.stat()
-        wide = found.st_mode & 0o077
-        if not wide or found.st_uid != os.geteuid() or (path != runs and set(path.iterdir()) - {runs}):
+        status = path.stat()
+        wide = status.st_mode & 0o077
+        if not wide or status.st_uid != os.geteuid() or (path != runs and set(path.iterdir()) - {runs}):
             continue
-        path.chmod(found.st_mode & 0o700)
+        path.chmod(status.st_mode & 0o700)
         changed = f"Other users of this machine could read {path}; now only you can."
     return changed
 
 
 def _record(path: Path) -> Record:
     record = read_record(path)
-    if found := fault(vars(record), _RECORD):
-        raise _damaged(path / RECORD, found)
+    if problem := fault(vars(record), _RECORD):
+        raise _damaged(path / RECORD, problem)
     return record
 
 
-def _damaged(path: Path, found: str) -> LauncherError:
-    return LauncherError(f"{path} is damaged: {found}; move the folder away, or remove it by hand.")
+def _damaged(path: Path, problem: str) -> LauncherError:
+    return LauncherError(f"{path} is damaged: {problem}; move the folder away, or remove it by hand.")
 
 
 @contextlib.contextmanager

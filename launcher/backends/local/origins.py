@@ -20,10 +20,10 @@ def origins(plan: LaunchPlan, config: Mapping[str, Any]) -> dict[str, str]:
     it was changed for this machine (an absolute path, the folder of runs).
     """
     charts = str(paths.charts_dir().parent)
-    found = {}
+    by_key = {}
     for path, value, origin in plan.values.leaves():
         if (kept := value_at(config, path)) is None and value is not None:  # of the library chart, or of other charts
             continue
         text = str(origin).removeprefix(charts).lstrip("/") if origin.file.startswith(charts) else str(origin)
-        found[dotted(path)] = text if kept == value else f"{text}, made absolute for this machine"
-    return found
+        by_key[dotted(path)] = text if kept == value else f"{text}, made absolute for this machine"
+    return by_key

@@ -24,25 +24,25 @@ def descendants(root: int) -> list[int]:
                 # "pid (name) state ppid …"; the name may contain any character, including brackets.
                 stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
                 children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     queue = [root]
     while queue:
         below = children.get(queue.pop(), [])
-        found += below
+        pids += below
         queue += below
-    return found
+    return pids
 
 
 def marked(run_id: str) -> list[int]:
     """Return every live process of the run, with any parent (Linux; [] on other systems)."""
     mark = f"{MARK}={run_id}".encode()
-    found: list[int] = []
+    pids: list[int] = []
     for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):  # ended in the meantime, or owned by another user
                 if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def kill_all(find: Callable[[], Iterable[int]], reap: Callable[[], object] = lambda: None) -> bool:

@@ -102,18 +102,18 @@ class LocalSubmitter(LocalBackend, WithoutAlternatives):
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         with sentences(f'The run "{plan.name}" cannot be submitted'):
             config = self.config(plan)
-            found = folder.find(self.runs, plan.name)
-            if found is None:
+            run = folder.find(self.runs, plan.name)
+            if run is None:
                 unchecked = self._preview_preflight(plan, config, step=uses_ray(config))
                 return Preview(
                     config, f'Would start the run "{plan.name}" on this machine, in {self.runs / plan.name}.{unchecked}'
                 )
-            resubmit.check_sweep(plan, found.record.sweep)
-            verdict = self._decide(found, config, accept_changes)
+            resubmit.check_sweep(plan, run.record.sweep)
+            verdict = self._decide(run, config, accept_changes)
             if isinstance(verdict, str):
                 return Preview(config, f"{verdict} Nothing would be started.")
             unchecked = self._preview_preflight(plan, config, step=True)
-            return Preview(config, resubmit.would_resume(plan.name, found.record.attempt + 1) + unchecked)
+            return Preview(config, resubmit.would_resume(plan.name, run.record.attempt + 1) + unchecked)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         with sentences(f'The run "{plan.name}" cannot be submitted'):
@@ -121,21 +121,21 @@ class LocalSubmitter(LocalBackend, WithoutAlternatives):
             checked = False
             deadline = time.monotonic() + LOCK_SECONDS
             while True:
-                found = folder.find(self.runs, plan.name)
-                if found is not None:
-                    resubmit.check_sweep(plan, found.record.sweep)
-                    verdict = self._decide(found, config, accept_changes)
+                run = folder.find(self.runs, plan.name)
+                if run is not None:
+                    resubmit.check_sweep(plan, run.record.sweep)
+                    verdict = self._decide(run, config, accept_changes)
                     if isinstance(verdict, str):
-                        return Submission(found.status(), verdict, created=False)
+                        return Submission(run.status(), verdict, created=False)
                 if not checked:
                     # A run of one host that starts refuses an invalid step as soon as this check does.
-                    step = found is not None or uses_ray(config)
+                    step = run is not None or uses_ray(config)
                     if left_out := self._preflight(plan, config, step=step):
                         self.report_progress(left_out)
                     checked = True
                     if changed := folder.make_private(self.runs):
                         self.report_progress(changed)
-                printed = self._create(plan, config) if found is None else self._resume(found, plan, config)
+                printed = self._create(plan, config) if run is None else self._resume(run, plan, config)
                 if printed:
                     return Submission(self._under_way(plan.name), printed, created=True)
                 if time.monotonic() > deadline:  # lost every race: another process holds the lock
@@ -178,15 +178,15 @@ class LocalSubmitter(LocalBackend, WithoutAlternatives):
                 train[key] = _absolute(train[key])
         return config
 
-    def _decide(self, found: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
+    def _decide(self, run: RunFolder, config: Mapping[str, Any], accept_changes: bool) -> str | None:
         """Return a sentence if nothing is left to do for this config, or None if the submit starts an attempt."""
         return resubmit.decide(
-            found.record.name,
-            found.status().state,
-            found.config(),
+            run.record.name,
+            run.status().state,
+            run.config(),
             config,
             accept_changes=accept_changes,
-            done=found.steps_in_checkpoint,
+            done=run.steps_in_checkpoint,
         )
 
     def _preview_preflight(self, plan: LaunchPlan, config: Mapping[str, Any], *, step: bool) -> str:
@@ -280,35 +280,35 @@ class LocalSubmitter(LocalBackend, WithoutAlternatives):
             os.close(lock)
         return f'The run "{plan.name}" was started on this machine.'
 
-    def _resume(self, found: RunFolder, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
-        """Start the next attempt. Return "" if the run has changed since `found`, so the caller must read it again."""
-        with folder.locked(found.path) as lock:
-            if lock is None or (record := read_record(found.path)) != found.record:
+    def _resume(self, run: RunFolder, plan: LaunchPlan, config: Mapping[str, Any]) -> str:
+        """Start the next attempt. Return "" if the run has changed since `run`, so the caller must read it again."""
+        with folder.locked(run.path) as lock:
+            if lock is None or (record := read_record(run.path)) != run.record:
                 return ""
             self._end_leftovers(record)
             attempt = record.attempt + 1
             resumed = replace(
                 Record(record.name, record.namespace, record.id, attempt, State.QUEUED, now()),
-                events_from=folder.size(found.path / EVENTS_FILE),
+                events_from=folder.size(run.path / EVENTS_FILE),
                 sweep=record.sweep,
                 sweep_number=record.sweep_number,
                 sweep_values=record.sweep_values,
-                history=[*record.history, _attempt(found)],
+                history=[*record.history, _attempt(run)],
             )
-            _keep_earlier(found, config)
-            write_json(found.path / CONFIG, config)
-            write_json(found.path / ORIGINS, origins(plan, config))
-            write_record(found.path, resumed)
-            log = found.path / LOG
+            _keep_earlier(run, config)
+            write_json(run.path / CONFIG, config)
+            write_json(run.path / ORIGINS, origins(plan, config))
+            write_record(run.path, resumed)
+            log = run.path / LOG
             if log.exists():
-                log.rename(found.path / f"log.{record.attempt}.txt")
-            self._spawn(found.path, resumed, lock)
+                log.rename(run.path / f"log.{record.attempt}.txt")
+            self._spawn(run.path, resumed, lock)
         return resubmit.resumed(
             record.name,
             State(record.state),
             attempt,
-            checkpoint=found.steps_in_checkpoint > 0,
-            interrupted=found.interrupted,
+            checkpoint=run.steps_in_checkpoint > 0,
+            interrupted=run.interrupted,
         )
 
     def _spawn(self, path: Path, record: Record, lock: int) -> None:
@@ -385,22 +385,22 @@ def _require_gpus(plan: LaunchPlan, accelerator: Mapping[str, Any]) -> None:
         )
 
 
-def _keep_earlier(found: RunFolder, config: Mapping[str, Any]) -> None:
+def _keep_earlier(run: RunFolder, config: Mapping[str, Any]) -> None:
     """Keep the config that `config` replaces, so that a report shows what changed midway."""
-    if (earlier := found.config()) != config:
-        with open(found.path / EARLIER_CONFIGS_FILE, "a", encoding="utf-8", opener=private) as file:
+    if (earlier := run.config()) != config:
+        with open(run.path / EARLIER_CONFIGS_FILE, "a", encoding="utf-8", opener=private) as file:
             file.write(json.dumps({"until": now(), "config": earlier}) + "\n")
 
 
-def _attempt(found: RunFolder) -> dict[str, Any]:
+def _attempt(run: RunFolder) -> dict[str, Any]:
     """Return the history entry of an attempt that has ended."""
-    record = found.record
+    record = run.record
     return {
         "attempt": record.attempt,
         "submitted": record.submitted,
         "started": record.started,
-        "ended": found.last_sign_of_life if found.interrupted else record.ended,
-        "state": "interrupted" if found.interrupted else str(record.state),
+        "ended": run.last_sign_of_life if run.interrupted else record.ended,
+        "state": "interrupted" if run.interrupted else str(record.state),
     }
 
 

@@ -41,10 +41,10 @@ def _host(env: Mapping[str, str]) -> str:
 
 def _hosts_with_a_key(env: Mapping[str, str]) -> set[str]:
     """Return the hosts in the file that `wandb login` writes."""
-    found: set[str] = set()
+    hosts: set[str] = set()
     for path in filter(None, (env.get("NETRC"), "~/.netrc", "~/_netrc")):
         try:
-            found |= set(netrc.netrc(Path(path).expanduser()).hosts)
+            hosts |= set(netrc.netrc(Path(path).expanduser()).hosts)
         except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
             continue
-    return found
+    return hosts

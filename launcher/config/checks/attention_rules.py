@@ -20,15 +20,15 @@ def blocks(case: CheckContext) -> Iterator[Problem]:
         return
     if (devices := devices_of(case)) is None or devices.kind != "tpu":
         return
-    found = mesh_of(train, devices)
+    run_mesh = mesh_of(train, devices)
     length = int(keys["max_target_length"])
-    if found is None or length < 1:
+    if run_mesh is None or length < 1:
         return
     axes = _query_axes(train)
-    shards = found.over(axes)
+    shards = run_mesh.over(axes)
     if shards > 1 and keys["context_parallel_strategy"] != "all_gather":
         return  # the other strategies use other kernels
-    if next(sequence(case, train, found), None):
+    if next(sequence(case, train, run_mesh), None):
         return  # another rule reports it
     by = [key for axis in axes for level in ("ici", "dcn") if int(keys.get(key := key_of(axis, level), 1)) != 1]
     others = ("train.max_target_length", "train.attention", *(f"train.{key}" for key in by))

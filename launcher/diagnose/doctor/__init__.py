@@ -33,18 +33,18 @@ def examine(target: Target) -> list[Finding]:
     """
 
     there = target.includes_cluster
-    found = list(machine.examine(cluster=there))
+    findings = list(machine.examine(cluster=there))
     if not there:
         if not target.local:
             says = f"{nowhere() or 'there is no kubeconfig'}, so runs are possible only on this machine."
             hint = "On GKE: gcloud container clusters get-credentials NAME."
-            found.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
-        return found
+            findings.append(Finding(CLUSTER, Level.WARNING, "kubeconfig", says, hint))
+        return findings
     try:
         cluster = target.cluster()
     except LauncherError as error:
-        return [*found, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", clause(error.message), error.hint)]
-    return [*found, *_cluster(cluster)]
+        return [*findings, Finding(CLUSTER, Level.PROBLEM, "kubeconfig", clause(error.message), error.hint)]
+    return [*findings, *_cluster(cluster)]
 
 
 def _cluster(cluster: Cluster) -> Iterator[Finding]:

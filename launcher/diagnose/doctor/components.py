@@ -118,12 +118,12 @@ class Service(NamedTuple):
 
 def controllers(deployments: Iterable[Deployment]) -> dict[Component, list[Deployment]]:
     """Return the Deployments of each component, the available ones first."""
-    found: dict[Component, list[Deployment]] = {}
+    by_component: dict[Component, list[Deployment]] = {}
     for deployment in deployments:
         for component in COMPONENTS:
             if _image_of(component, deployment) or deployment.name in component.deployments:
-                found.setdefault(component, []).append(deployment)
-    return {component: sorted(those, key=lambda one: not one.available) for component, those in found.items()}
+                by_component.setdefault(component, []).append(deployment)
+    return {component: sorted(those, key=lambda one: not one.available) for component, those in by_component.items()}
 
 
 def version_of(component: Component, deployment: Deployment) -> str:
@@ -139,19 +139,19 @@ def services(
     component: Component, configurations: Iterable[Object], controllers: Sequence[Deployment]
 ) -> list[Service]:
     """Return the Services of the component's webhooks."""
-    found: dict[tuple[str, str], Service] = {}
+    by_name: dict[tuple[str, str], Service] = {}
     for configuration in configurations_of(component, configurations, controllers):
         for hook in configuration.get("webhooks") or []:
             client = hook.get("clientConfig") or {}
             if service := client.get("service"):
                 key = (str(service["namespace"]), str(service["name"]))
-                before = found.get(key, Service(*key, required=False, unsigned=False))
-                found[key] = Service(
+                before = by_name.get(key, Service(*key, required=False, unsigned=False))
+                by_name[key] = Service(
                     *key,
                     required=before.required or hook.get("failurePolicy") != "Ignore",
                     unsigned=before.unsigned or not client.get("caBundle"),
                 )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def configurations_of(
@@ -184,11 +184,11 @@ def _image_of(component: Component, deployment: Deployment) -> str:
 
 def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
     """Return findings on all four. `tpus`: whether the cluster has TPU nodes or flavors; None if that is unknown."""
-    found = controllers(sight.deployments.seen or [])
+    deployments = controllers(sight.deployments.seen or [])
     neither = not any(sight.serves(one.group) for one in (JOB_SET, KUBERAY))
     for component in COMPONENTS:
         if component is TPU_WEBHOOK:
-            yield from _tpu_webhook(sight, found.get(component, []), tpus)
+            yield from _tpu_webhook(sight, deployments.get(component, []), tpus)
             continue
         served = sight.served[component.group]
         if served.why is not None:
@@ -198,7 +198,7 @@ def examine(sight: ClusterInventory, tpus: bool | None) -> Iterator[Finding]:
             level = Level.PROBLEM if component is KUEUE or neither else Level.WARNING
             yield _finding(component, level, f"not installed: {component.without}.", component.install)
         else:
-            yield from _installed(sight, component, served.seen, found.get(component, []))
+            yield from _installed(sight, component, served.seen, deployments.get(component, []))
 
 
 def _installed(

@@ -51,11 +51,11 @@ def has_problems(findings: Iterable[Finding]) -> bool:
 def as_text(findings: Iterable[Finding]) -> str:
     """Return the findings as readable text: under their headings, each with its level as a word and its hint below."""
 
-    found = list(findings)
-    width = max((len(finding.subject) for finding in found), default=0)
+    all_findings = list(findings)
+    width = max((len(finding.subject) for finding in all_findings), default=0)
     lines: list[str] = []
     for part in PARTS:
-        here = [finding for finding in found if finding.part == part]
+        here = [finding for finding in all_findings if finding.part == part]
         if here:
             lines += ["", part] if lines else [part]
         for finding in here:

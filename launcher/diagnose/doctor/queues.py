@@ -23,9 +23,9 @@ def examine(sight: ClusterInventory) -> Iterator[Finding]:
     if sight.priorities.forbidden:
         yield finding(Level.UNKNOWN, "priorities", f"{sight.priorities.says}.")
     elif sight.priorities.seen is not None:
-        ranked = sorted(sight.priorities.seen, key=lambda one: one.value)
+        ranked = sorted(sight.priorities.seen, key=lambda priority: priority.value)
         if ranked:
-            words = join_words((f"{one.name} ({one.value})" for one in ranked), most=8)
+            words = join_words((f"{priority.name} ({priority.value})" for priority in ranked), most=8)
             yield finding(Level.OK, "priorities", f"{words}.")
         else:
             says = "there is no WorkloadPriorityClass, so runs cannot set queue.priority."

@@ -105,8 +105,8 @@ class QueueSituation:
         """The run's Workload: the newest, if there are several."""
         if self.expected_workload is not None:
             return self.expected_workload
-        found = self._list(client.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
-        return kueue.newest(kueue.workloads(found))
+        objects = self._list(client.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
+        return kueue.newest(kueue.workloads(objects))
 
     @property
     def queue(self) -> str:
@@ -179,7 +179,7 @@ class QueueSituation:
     ) -> list[Object]:
         """Return the objects of a kind, of the run's namespace unless `everywhere`; [] if hidden or not served."""
         try:
-            found: list[Object] = self.look.list(
+            objects: list[Object] = self.look.list(
                 kind, None if everywhere else self.namespace, labels=labels, fields=fields, without=without
             )
         except Forbidden:
@@ -188,7 +188,7 @@ class QueueSituation:
         except KindNotServed:
             self.absent.add(kind.kind)
             return []
-        return found
+        return objects
 
     def _hide(self, kind: client.Kind) -> None:
         if (phrase := f"the {kind.kind}s") not in self.unseen:

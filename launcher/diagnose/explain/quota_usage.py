@@ -37,7 +37,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
     """Return the holders of a resource of a flavor, in all queues that share quota with the run's queue."""
     queue = situation.cluster_queue_name
     sharing = set(situation.quotas.root_cohort_queues(queue))
-    found = []
+    holders = []
     sums: defaultdict[str, Decimal] = defaultdict(Decimal)
     for workload in situation.workloads:
         where = workload.cluster_queue
@@ -46,7 +46,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
         part = workload.holds.get(what)
         if part:
             sums[where] += part
-            found.append(
+            holders.append(
                 QuotaHolder(
                     workload.owner,
                     workload.namespace,
@@ -63,7 +63,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
             for member in sorted(sharing)
             if (rest := situation.quotas.used(member, what) - sums[member]) > 0
         }
-    return QuotaUsage(what, tuple(sorted(found, key=lambda item: (-item.amount, item.since))), hidden)
+    return QuotaUsage(what, tuple(sorted(holders, key=lambda item: (-item.amount, item.since))), hidden)
 
 
 def phrase(situation: Situation, who: QuotaUsage) -> str:

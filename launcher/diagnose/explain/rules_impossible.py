@@ -31,8 +31,8 @@ def worst(situation: QueueSituation, fit: Fit) -> FlavorFit | None:
     """Return the first verdict with this `fit`; None if another verdict is worse, or if none has it."""
     if not waits(situation) or situation.cluster_queue is None:
         return None
-    found = situation.verdicts
-    return found[0] if found and found[0].fit is fit else None
+    verdicts = situation.verdicts
+    return verdicts[0] if verdicts and verdicts[0].fit is fit else None
 
 
 def not_covered(situation: QueueSituation) -> Finding | None:
@@ -181,8 +181,8 @@ def _shapes(situation: QueueSituation, verdict: FlavorFit) -> Iterator[tuple[str
     queue = situation.cluster_queue_name
     wants = next(iter(verdict.pod_set.spec.get("nodeSelector") or {}), None) and verdict.pod_set.spec["nodeSelector"]
     for flavor in situation.quotas.flavors(queue, verdict.resource):
-        found = situation.flavors.get(flavor)
-        labels = found.node_labels if found else {}
+        flavor_object = situation.flavors.get(flavor)
+        labels = flavor_object.node_labels if flavor_object else {}
         shape, capacity = labels.get(TOPOLOGY), situation.quotas.potential_available(queue, (flavor, verdict.resource))
         if not wants or not shape or flavor == verdict.flavor or labels.get(ACCELERATOR) != wants.get(ACCELERATOR):
             continue

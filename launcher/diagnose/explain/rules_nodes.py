@@ -243,9 +243,9 @@ def _time_limit(situation: Situation) -> tuple[str, ...]:
 def _newest(situation: Situation, pods: list[Pod]) -> Event | None:
     """Return the autoscaler's newest event of the pods (of the first three)."""
     reasons = ("TriggeredScaleUp", "NotTriggerScaleUp", "FailedScaleUp")
-    found = [event for pod in pods[:3] for event in situation.pod_events(pod) if event.reason in reasons]
-    ordered = [event for event in found if event.reason == "TriggeredScaleUp"] or found
-    newest = max(found, key=lambda event: event.at, default=None)
+    events = [event for pod in pods[:3] for event in situation.pod_events(pod) if event.reason in reasons]
+    ordered = [event for event in events if event.reason == "TriggeredScaleUp"] or events
+    newest = max(events, key=lambda event: event.at, default=None)
     failed = newest is not None and newest.reason == "FailedScaleUp"
     return newest if failed else max(ordered, key=lambda event: event.at, default=None)
 
@@ -298,11 +298,11 @@ def _others(situation: Situation, pod: Pod) -> tuple[str, ...]:
 
 
 def _shapes(situation: Situation) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
+    nodes: Counter[tuple[str, str]] = Counter()
     for node in situation.nodes:
         if kind := node.label(ACCELERATOR):
-            found[kind, str(node.labels.get(TOPOLOGY))] += 1
-    return found
+            nodes[kind, str(node.labels.get(TOPOLOGY))] += 1
+    return nodes
 
 
 def _key(resource: str, pod: Pod) -> str:

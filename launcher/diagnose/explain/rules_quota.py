@@ -122,13 +122,13 @@ def pods_ready_timeout(situation: Situation) -> Finding | None:
 
 def evicted(situation: Situation) -> Finding | None:
     """Kueue evicted the run for another reason: an admission check, a failed node, a drained queue."""
-    found = situation.seen.workload_condition("Evicted")
-    if situation.workload is None or not found.is_true:
+    eviction = situation.seen.workload_condition("Evicted")
+    if situation.workload is None or not eviction.is_true:
         return None
-    says = sentence(one_line(found.message))
+    says = sentence(one_line(eviction.message))
     return Finding(
-        f"{situation.name} was evicted by Kueue {situation.ago(found.since)} ago: {says}",
-        (Evidence("Workload", situation.workload.name, f"Evicted, {found.reason}: {says}"), *quote(situation)),
+        f"{situation.name} was evicted by Kueue {situation.ago(eviction.since)} ago: {says}",
+        (Evidence("Workload", situation.workload.name, f"Evicted, {eviction.reason}: {says}"), *quote(situation)),
         (f"{situation.resumes} when Kueue admits it again.",),
     )
 

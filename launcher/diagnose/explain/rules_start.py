@@ -27,12 +27,16 @@ def check_pending(situation: Situation) -> Finding | None:
     if not waiting:
         return None
     shown, controllers = [], {}
-    for each in waiting:
-        check = situation.admission_checks.get(each.name)
-        controllers[each.name] = check.controller if check else ""
-        says = one_line(each.message) or "it has reported nothing yet"
+    for check_state in waiting:
+        check = situation.admission_checks.get(check_state.name)
+        controllers[check_state.name] = check.controller if check else ""
+        says = one_line(check_state.message) or "it has reported nothing yet"
         shown.append(
-            Evidence("AdmissionCheck", each.name, f"{each.state} for {situation.ago(each.since)}: {sentence(says)}")
+            Evidence(
+                "AdmissionCheck",
+                check_state.name,
+                f"{check_state.state} for {situation.ago(check_state.since)}: {sentence(says)}",
+            )
         )
     first = waiting[0]
     since = situation.ago(workload.reserved.since)

@@ -95,9 +95,9 @@ class Situation(QueueSituation):
     def topology(self) -> str:
         """The topology of the run's TPU slices; "" for a run without TPUs."""
         for template in self.templates:
-            found = ((template.get("spec") or {}).get("nodeSelector") or {}).get("cloud.google.com/gke-tpu-topology")
-            if found:
-                return str(found)
+            topology = ((template.get("spec") or {}).get("nodeSelector") or {}).get("cloud.google.com/gke-tpu-topology")
+            if topology:
+                return str(topology)
         return ""
 
     # --- its Workload and its queue ---
@@ -106,22 +106,22 @@ class Situation(QueueSituation):
     def workloads(self) -> list[Workload]:
         """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            found: list[Object] = self.look.list(client.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
+            objects: list[Object] = self.look.list(client.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
         except Forbidden:
             self.unseen.append("the runs of other teams")
-            found = self._list(client.WORKLOAD, without=[kueue.TEMPLATES])
+            objects = self._list(client.WORKLOAD, without=[kueue.TEMPLATES])
         except KindNotServed:
             return []
-        return kueue.workloads(found)
+        return kueue.workloads(objects)
 
     @cached_property
     def all_local_queues(self) -> list[LocalQueue]:
         """The LocalQueues of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            found: list[Object] = self.look.list(client.LOCAL_QUEUE, all_namespaces=True)
+            objects: list[Object] = self.look.list(client.LOCAL_QUEUE, all_namespaces=True)
         except (Forbidden, KindNotServed):
             return list(self.local_queues.values())
-        return list(map(LocalQueue, found))
+        return list(map(LocalQueue, objects))
 
     @property
     def others_hidden(self) -> bool:
@@ -134,8 +134,8 @@ class Situation(QueueSituation):
     def ray_cluster(self) -> ApiObject | None:
         """The current RayCluster of a RayJob, or None."""
         called = self.run.ray_job.cluster
-        found = self._get(client.RAY_CLUSTER, called) if self.run.ray and called else None
-        return ApiObject(found) if found else None
+        obj = self._get(client.RAY_CLUSTER, called) if self.run.ray and called else None
+        return ApiObject(obj) if obj else None
 
     @cached_property
     def pods(self) -> list[Pod]:
@@ -203,8 +203,8 @@ class Situation(QueueSituation):
             return self.events("RayCluster", cluster.name, cluster.uid) if cluster else []
         have = [owner for pod in self.pods for owner in owner_uids(pod.raw)]
         lacking = [job for job in self.jobs if have.count(job.uid) < job.parallelism]
-        found = [event for job in lacking[:2] for event in self.events("Job", job.name, job.uid)]
-        return sorted(found, key=lambda event: event.at, reverse=True)
+        events = [event for job in lacking[:2] for event in self.events("Job", job.name, job.uid)]
+        return sorted(events, key=lambda event: event.at, reverse=True)
 
     # --- internal ---
 
@@ -214,14 +214,14 @@ class Situation(QueueSituation):
 
     def _get(self, kind: client.Kind, called: str) -> Object | None:
         try:
-            found: Object | None = self.look.get(kind, called, self.namespace)
+            obj: Object | None = self.look.get(kind, called, self.namespace)
         except Forbidden:
             self._hide(kind)
             return None
         except KindNotServed:
             self.absent.add(kind.kind)
             return None
-        return found
+        return obj
 
 
 def _event(item: Object) -> Event:

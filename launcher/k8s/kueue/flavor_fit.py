@@ -46,7 +46,7 @@ def flavor_fits(
     fits, to all resources of a pod set in one resource group. Quota assigned to earlier pod sets is no longer free.
     """
     given: defaultdict[FlavorResource, Decimal] = defaultdict(Decimal)
-    found: list[FlavorFit] = []
+    verdicts: list[FlavorFit] = []
     for pod_set in sets:
         groups: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for resource, amount in pod_set.asks.items():
@@ -54,15 +54,15 @@ def flavor_fits(
             if tried:
                 groups[tried].append(resource)
             elif amount:
-                found.append(FlavorFit(Fit.NOT_COVERED, pod_set, resource, need=amount))
+                verdicts.append(FlavorFit(Fit.NOT_COVERED, pod_set, resource, need=amount))
         for tried, resources in groups.items():
             chosen = _group(pod_set, resources, tried, queue, quotas, flavors, given)
-            found += chosen
+            verdicts += chosen
             for verdict in chosen:
                 given[verdict.what] += pod_set.asks[verdict.resource]
     whole = [
         replace(verdict, need=given[verdict.what]) if verdict.fit in (Fit.WAITS, Fit.TOO_LARGE) else verdict
-        for verdict in found
+        for verdict in verdicts
     ]
     return sorted(whole, key=lambda verdict: -verdict.fit)
 

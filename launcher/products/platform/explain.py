@@ -47,8 +47,8 @@ class ForeignSituation(Situation):
     @cached_property
     def workload(self) -> Workload | None:
         """Its Workload with the templates of its pods."""
-        found = self._get(client.WORKLOAD, self.seen_workload.name)
-        return self.seen_workload if found is None else Workload(found)
+        obj = self._get(client.WORKLOAD, self.seen_workload.name)
+        return self.seen_workload if obj is None else Workload(obj)
 
     @cached_property
     def templates(self) -> list[Object]:
@@ -83,10 +83,10 @@ def explain(cluster: Cluster, name: str) -> Explanation | None:
 
     Raises LauncherError if the cluster does not answer.
     """
-    found = foreign.find(cluster, name)
-    if found is None:
+    pair = foreign.find(cluster, name)
+    if pair is None:
         return None
-    status, workload = found
+    status, workload = pair
     situation = ForeignSituation(
         _as_run(status, workload), cluster, cli_args=cluster.cli_args, seen_workload=workload, status=status
     )

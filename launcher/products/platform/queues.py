@@ -78,15 +78,15 @@ def read(cluster: Cluster, *, everywhere: bool) -> QueuesUse:
 
     Raises Forbidden if the user may not list LocalQueues, and KindNotServed if Kueue is not installed.
     """
-    local_queues = [LocalQueue(each) for each in cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)]
+    local_queues = [LocalQueue(queue_use) for queue_use in cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)]
     listed = _visible(cluster, CLUSTER_QUEUE)
-    found: list[QueueUse] | None = None
+    queues: list[QueueUse] | None = None
     if listed is not None:
-        cluster_queues = [ClusterQueue(each) for each in listed]
-        cohorts = [Cohort(each) for each in _visible(cluster, COHORT) or ()]
+        cluster_queues = [ClusterQueue(queue_use) for queue_use in listed]
+        cohorts = [Cohort(queue_use) for queue_use in _visible(cluster, COHORT) or ()]
         wanted = {queue.cluster_queue for queue in local_queues}
-        found = [each for each in use(cluster_queues, cohorts) if everywhere or each.name in wanted]
-    return QueuesUse(found, [_team(queue) for queue in sorted(local_queues, key=_place)])
+        queues = [queue_use for queue_use in use(cluster_queues, cohorts) if everywhere or queue_use.name in wanted]
+    return QueuesUse(queues, [_team(queue) for queue in sorted(local_queues, key=_place)])
 
 
 def use(cluster_queues: Sequence[ClusterQueue], cohorts: Iterable[Cohort] = ()) -> list[QueueUse]:

@@ -140,8 +140,8 @@ def usage(pods: Iterable[Pod], workloads: Iterable[Workload], also: Collection[s
         used[pod.namespace] += _chips(pod, also)
     for workload in workloads:
         reserved[workload.namespace] += _reserved(workload, also)
-    found = {space: Usage(used[space], reserved[space]) for space in sorted({*used, *reserved})}
-    return {space: each for space, each in found.items() if any(each)}
+    by_namespace = {space: Usage(used[space], reserved[space]) for space in sorted({*used, *reserved})}
+    return {space: chips for space, chips in by_namespace.items() if any(chips)}
 
 
 def owner_of(workload: Workload) -> Owner:
@@ -180,12 +180,12 @@ def uncounted(
     of_owner: defaultdict[Owner, list[Workload]] = defaultdict(list)
     for workload in workloads:
         of_owner[owner_of(workload)].append(workload)
-    found = []
+    objects = []
     for owner, some in pods_of.items():
         reserved = sum(_reserved(workload, also) for workload in of_owner[owner])
-        each = _uncounted(owner, some, chips, of_owner[owner], reserved, now)
-        found += [] if each is None else [each]
-    return sorted(found, key=lambda each: (-each.chips, each.owner))
+        obj = _uncounted(owner, some, chips, of_owner[owner], reserved, now)
+        objects += [] if obj is None else [obj]
+    return sorted(objects, key=lambda obj: (-obj.chips, obj.owner))
 
 
 def needs_ray_clusters(pods: Iterable[Pod], workloads: Sequence[Workload]) -> bool:
@@ -238,8 +238,8 @@ class _Owners:
         for workload in workloads:
             owner = owner_of(workload)
             self._by_workload[workload.namespace, workload.name] = owner
-            for each in workload.raw["metadata"].get("ownerReferences") or []:
-                self._by_uid[each.get("uid") or ""] = owner
+            for reference in workload.raw["metadata"].get("ownerReferences") or []:
+                self._by_uid[reference.get("uid") or ""] = owner
         self._of_ray_cluster = {
             cluster.uid: Owner(cluster.namespace, above["kind"], above["name"], above.get("uid") or "")
             for cluster in ray_clusters

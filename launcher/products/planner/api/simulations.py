@@ -111,12 +111,12 @@ def record_trace(
     assumed = DEFAULT_ASSUMPTION if assume is None else assume
     state = read_cluster(target, Kueue())
     buckets, claims = storages_of(state.runs.values())
-    found = read_storages([*buckets, *storages])
+    folders = read_storages([*buckets, *storages])
     notes = [
-        *found.notes,
+        *folders.notes,
         *(f"Only pods can mount the claim {claim}: add its runs with --runs and a copy of it." for claim in claims),
     ]
-    recorded = record(state, seconds, found.runs, assumed=assumed, anonymous=anonymous)
+    recorded = record(state, seconds, folders.runs, assumed=assumed, anonymous=anonymous)
     return replace(recorded, notes=[*notes, *recorded.notes])
 
 

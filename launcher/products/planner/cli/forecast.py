@@ -94,7 +94,7 @@ def command(
     """
 
     with shown() as watch:
-        found = forecasts.forecast(
+        forecast = forecasts.forecast(
             files,
             sets,
             tokens=tokens,
@@ -104,8 +104,8 @@ def command(
             fresh=no_cache,
             watch=watch,
         )
-    output.emit(found.as_json(), form, texts.text(found))
-    if any(one.fits for one in (found, *found.others)):
+    output.emit(forecast.as_json(), form, texts.text(forecast))
+    if any(one.fits for one in (forecast, *forecast.others)):
         return 0
-    output.narrate(f"Error: {'No alternative fits.' if found.others else found.says}")
+    output.narrate(f"Error: {'No alternative fits.' if forecast.others else forecast.says}")
     return 1

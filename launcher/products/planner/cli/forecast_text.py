@@ -82,10 +82,10 @@ def _memory(forecast: Forecast) -> list[tuple[str, str]]:
     if verdict.host:
         room = f" of {gib(verdict.host_capacity)}" if verdict.host_capacity is not None else ""
         rows.append(("host", f"{gib(verdict.host)}{room} of a host's memory, offloaded"))
-    width = 14 if any(one.count > 1 for one in program.buffers[:_BUFFERS]) else 9
-    for one in program.buffers[:_BUFFERS]:
-        times = f"{one.count} x " if one.count > 1 else ""
-        rows.append(("largest", f"{times + gib(one.bytes):>{width}}  {one.shape}  {one.name}".rstrip()))
+    width = 14 if any(buffer.count > 1 for buffer in program.buffers[:_BUFFERS]) else 9
+    for buffer in program.buffers[:_BUFFERS]:
+        times = f"{buffer.count} x " if buffer.count > 1 else ""
+        rows.append(("largest", f"{times + gib(buffer.bytes):>{width}}  {buffer.shape}  {buffer.name}".rstrip()))
     return rows
 
 

@@ -200,11 +200,11 @@ def command(
         )
         output.emit(advice.as_json(), form, texts.advice_text(advice))
         return
-    found = simulations.simulate_trace(
+    comparison = simulations.simulate_trace(
         files, trace, sets=sets, changed_files=compared, changes=changes, kueue=kueue_config
     )
-    _write(page, lambda: simulations.simulation_page(found, f"{Path(trace).name} in {', '.join(files)}"))
-    output.emit(found.as_json(), form, texts.comparison_text(found))
+    _write(page, lambda: simulations.simulation_page(comparison, f"{Path(trace).name} in {', '.join(files)}"))
+    output.emit(comparison.as_json(), form, texts.comparison_text(comparison))
 
 
 def _scenarios(file: str, form: str) -> None:

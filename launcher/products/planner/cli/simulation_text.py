@@ -52,10 +52,10 @@ def advice_text(advice: AdviceList) -> str:
         parts = [f"The {goal.title} is {now}. The best changes (tried: {advice.tried}):"]
     else:
         parts = [f"No change improves the {goal.title}, which is {now} (tried: {advice.tried})."]
-    for number, each in enumerate(advice.found, start=1):
-        changed = [row for row in each.rows if row.difference != 0]
+    for number, choice in enumerate(advice.found, start=1):
+        changed = [row for row in choice.rows if row.difference != 0]
         parts.append(
-            f"# {number}: {goal.title} {tables.shown(each.goal, goal.unit)}\n{dumps(dict(each.values))}\n"
+            f"# {number}: {goal.title} {tables.shown(choice.goal, goal.unit)}\n{dumps(dict(choice.values))}\n"
             + _figures(changed, compared=True)
         )
     return "\n\n".join(filter(None, [*parts, _notes(advice.notes)]))
@@ -69,12 +69,12 @@ def _notes(sentences: Iterable[str]) -> str:
     return "\n".join(map(note, sentences))
 
 
-def _figures(found: Sequence[Row], *, compared: bool) -> str:
+def _figures(figures: Sequence[Row], *, compared: bool) -> str:
     """Return the rows as a table; rows that are 0 before and after are left out."""
     head = ("", "FIGURE", "BEFORE", "AFTER", "DIFFERENCE") if compared else ("", "FIGURE", "VALUE")
     table: list[Sequence[str]] = [head]
     about = None
-    for row in tables.shown_rows(found):
+    for row in tables.shown_rows(figures):
         named = "" if row.about == about else row.about or "all"
         table.append([named, *tables.figure_cells(row, compared=compared)])
         about = row.about

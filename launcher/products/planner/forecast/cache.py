@@ -54,18 +54,18 @@ class Cache:
             entry = json.loads(text)
             if not isinstance(entry, dict) or entry.get("key") != request.key:
                 raise DamagedProgram("it belongs to another config")
-            found = program.read(entry.get("program"))
+            compiled = program.read(entry.get("program"))
         except (ValueError, RecursionError) as error:
             warn(f"The cached forecast {path} is damaged ({error}). It is computed again.")
             return None
         with contextlib.suppress(OSError):  # a read-only cache also works
             os.utime(path)
-        return found
+        return compiled
 
-    def put(self, request: Request, found: Program) -> None:
+    def put(self, request: Request, compiled: Program) -> None:
         """Store the program atomically, then evict old entries. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        entry = {"key": request.key, "config": request.config, "program": found.raw}
+        entry = {"key": request.key, "config": request.config, "program": compiled.raw}
         draft = self.folder / f".{request.key}.{uuid.uuid4().hex[:12]}"
         try:
             draft.write_text(json.dumps(entry), encoding="utf-8")

@@ -113,11 +113,11 @@ def _defaults() -> Values:
 def _smaller(train: Mapping[str, Any]) -> list[int]:
     """Return the whole batches below the present one. They halve, and none of the small ones is skipped."""
     batch = float(train.get("per_device_batch_size") or _BATCH)
-    found = []
+    batches = []
     while batch > 1:
         batch = max(1, int(batch) - 1 if batch <= 4 else int(batch // 2))
-        found.append(int(batch))
-    return found
+        batches.append(int(batch))
+    return batches
 
 
 def _total(config: Mapping[str, Any]) -> float | None:

@@ -94,11 +94,11 @@ def compile_(
                 raise
         if process.returncode == 0:
             try:
-                found = program.read(json.loads(out.read_bytes()))
+                compiled = program.read(json.loads(out.read_bytes()))
             except (OSError, ValueError) as error:  # DamagedProgram is a ValueError
                 raise _internal(f"it wrote no program ({error})", log) from error
             log.unlink(missing_ok=True)
-            return found
+            return compiled
         raise _failed(process.returncode, reported, log)
 
 

@@ -33,9 +33,9 @@ class Compiler:
         same program make one compile: the second call waits for the first. Raises LauncherError.
         """
         wanted = request(plan)
-        found = None if self.fresh else self._cached(wanted, self.watch.print_line)
-        if found is not None:
-            return found, True
+        program = None if self.fresh else self._cached(wanted, self.watch.print_line)
+        if program is not None:
+            return program, True
         self.watch.begin(what or describe(plan))
         waited = False
 
@@ -45,19 +45,19 @@ class Compiler:
             self.watch.phase("waiting")
 
         with self.cache.locked(wanted.key, wait):
-            found = self._cached(wanted) if waited or not self.fresh else None
-            if found is not None:
-                return found, True
-            found = self._compile(wanted, seconds)
-            return (found if self.limits.finish else found.without_cycles()), False
+            program = self._cached(wanted) if waited or not self.fresh else None
+            if program is not None:
+                return program, True
+            program = self._compile(wanted, seconds)
+            return (program if self.limits.finish else program.without_cycles()), False
 
     def _cached(self, wanted: Request, warn: Callable[[str], None] = lambda _: None) -> Program | None:
         """Return the cached program if it is compiled far enough. If it is compiled further, drop the surplus, so that
         all programs that are compared are computed in the same way."""
-        found = self.cache.get(wanted, warn)
-        if found is None or (self.limits.finish and not found.finished):
+        program = self.cache.get(wanted, warn)
+        if program is None or (self.limits.finish and not program.finished):
             return None
-        return found if self.limits.finish else found.without_cycles()
+        return program if self.limits.finish else program.without_cycles()
 
     def has(self, key: str) -> bool:
         """Return whether that key is known to need no compile. A finished program is known only after reading."""
@@ -66,12 +66,12 @@ class Compiler:
     def _compile(self, wanted: Request, seconds: float | None) -> Program:
         limits = self.limits if seconds is None else replace(self.limits, seconds=min(seconds, self.limits.seconds))
         log = self.cache.folder / f"{wanted.key[:16]}.log"
-        found = self.run(wanted, log, limits=limits, phase=self.watch.phase)
+        program = self.run(wanted, log, limits=limits, phase=self.watch.phase)
         try:
-            self.cache.put(wanted, found)
+            self.cache.put(wanted, program)
         except OSError as error:
             self.watch.print_line(f"Warning: the forecast cannot be cached: {self.cache.folder}: {error.strerror}.")
-        return found
+        return program
 
 
 def describe(plan: LaunchPlan) -> str:

@@ -140,35 +140,35 @@ class Estimate:
 def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | None:
     """Return the layout of MaxText's keys on `slices` of `devices` devices, or None if mesh or model is invalid."""
     try:
-        found, sizes = mesh(train, slices=slices, devices=devices), models.dimensions(train)
+        run_mesh, sizes = mesh(train, slices=slices, devices=devices), models.dimensions(train)
     except (MeshError, ValueError):
         return None
     keys = models.settings(train)
     length, layers, width = int(keys["max_target_length"]), sizes["num_decoder_layers"], sizes["emb_dim"]
     tokens = float(keys["per_device_batch_size"]) * length
     accumulated = max(1, int(keys["gradient_accumulation_steps"]))
-    each = _elements(keys, sizes)
+    widths = _elements(keys, sizes)
     kept, offloaded = _kept(keys)
     number = models.BYTES.get(str(keys.get("dtype") or "bfloat16"), 2)
     saved = kept | offloaded
 
-    again = sum(each[name] * _inputs(name, keys, sizes) for name in each if _is_recomputed(name, saved))
-    forward = sum(each[name] * _inputs(name, keys, sizes) for name in each)
+    again = sum(widths[name] * _inputs(name, keys, sizes) for name in widths if _is_recomputed(name, saved))
+    forward = sum(widths[name] * _inputs(name, keys, sizes) for name in widths)
     head = width * sizes["vocab_size"]
-    local, gathered, summed = _weights(train, keys, sizes, found)
+    local, gathered, summed = _weights(train, keys, sizes, run_mesh)
     products = 2 + (0 if "context" in saved else 2) + (5 if keys.get("sa_use_fused_bwd_kernel") else 7)
-    tensor = found.over(_TENSOR)
+    tensor = run_mesh.over(_TENSOR)
     passes = 8 + (4 if again else 0)
     steps = tokens * accumulated
     tiles = max(1, int(keys["num_vocab_tiling"]))
     looked_up = 0.0 if keys.get("use_iota_embed") else head * _GRADIENT / tensor
-    activations = sum(each.values()) + 4 * width
+    activations = sum(widths.values()) + 4 * width
     return Layout(
         tokens=tokens,
         step_tokens=steps,
         parameters=local,
-        kept=tokens * layers * number * sum(each[name] for name in kept if name in each),
-        offloaded=tokens * layers * number * sum(each[name] for name in offloaded if name in each),
+        kept=tokens * layers * number * sum(widths[name] for name in kept if name in widths),
+        offloaded=tokens * layers * number * sum(widths[name] for name in offloaded if name in widths),
         work=2 * tokens * (sizes["vocab_size"] / tiles + 10 * (_mlp(keys, sizes) + width)) + looked_up,
         matmul=2 * steps * (3 * (layers * forward + head) + layers * again),
         attention=2
@@ -181,11 +181,11 @@ def layout(train: Mapping[str, Any], *, slices: int, devices: int) -> Layout | N
         * _done(keys, length),
         elementwise=steps
         * layers
-        * (activations * (3 + again / forward) + _STACKED * sum(each.get(name, 0) for name in saved)),
+        * (activations * (3 + again / forward) + _STACKED * sum(widths.get(name, 0) for name in saved)),
         gathered=3 * accumulated * gathered,
         reduced=summed,
         exchanged=passes * steps * tensor * layers * width * number * (tensor - 1) / tensor,
-        axes=dict(found.ici),
+        axes=dict(run_mesh.ici),
     )
 
 
@@ -215,11 +215,11 @@ def _memory(new: Layout, known: CompiledReference) -> float | None:
     return state * new.parameters / old.parameters + _certain(new) + explained + max(0.0, rest - old.work)
 
 
-def _certain(one: Layout) -> float:
+def _certain(layout: Layout) -> float:
     """Return the bytes of the kept activations and the gradients, plus the part of the gradients that is left when they
     are also split along data. The optimizer's scaling of the gradients takes this much in the compiled programs of the
     tests."""
-    return one.kept + _GRADIENT * one.parameters * (1 + 1 / one.over(["data"]))
+    return layout.kept + _GRADIENT * layout.parameters * (1 + 1 / layout.over(["data"]))
 
 
 def _elements(keys: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, float]:
@@ -299,12 +299,12 @@ def _seconds(new: Layout, known: CompiledReference, chip: Chip, torus: Torus) ->
     return seconds
 
 
-def _ici(one: Layout, chip: Chip, torus: Torus) -> float:
+def _ici(layout: Layout, chip: Chip, torus: Torus) -> float:
     """Return the seconds of the collectives within a slice, from the bytes that must arrive over a chip's links."""
     return (
-        one.gathered / _links(one.over(_GATHERED), torus)
-        + one.reduced / _links(one.over(["data"]), torus)
-        + one.exchanged / _links(one.over(_TENSOR), torus)
+        layout.gathered / _links(layout.over(_GATHERED), torus)
+        + layout.reduced / _links(layout.over(["data"]), torus)
+        + layout.exchanged / _links(layout.over(_TENSOR), torus)
     ) / chip.ici
 
 
@@ -339,18 +339,18 @@ def _done(keys: Mapping[str, Any], length: int) -> float:
 
 
 def _weights(
-    train: Mapping[str, Any], keys: Mapping[str, Any], sizes: Mapping[str, int], found: Mesh
+    train: Mapping[str, Any], keys: Mapping[str, Any], sizes: Mapping[str, int], run_mesh: Mesh
 ) -> tuple[float, float, float]:
     """Return parameters per device, bytes of weights it gathers per pass, and bytes of its gradients' sum."""
     logical = rules(train) or rules({}) or []
     local = gathered = 0.0
     for weight in models.weights(train) or _assumed(keys, sizes):
         over = assigned(weight.axes, logical)
-        own = weight.copies * math.prod(weight.shape) / found.over([axis for axes in over for axis in axes])
-        group = found.over([axis for axes in over for axis in axes if axis in _GATHERED])
+        own = weight.copies * math.prod(weight.shape) / run_mesh.over([axis for axes in over for axis in axes])
+        group = run_mesh.over([axis for axes in over for axis in axes if axis in _GATHERED])
         local += own
         gathered += own * (group - 1) * _WEIGHT
-    copies = found.ici.get("data", 1)
+    copies = run_mesh.ici.get("data", 1)
     return local, gathered, 2 * local * _GRADIENT * (copies - 1) / copies
 
 

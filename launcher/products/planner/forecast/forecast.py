@@ -101,26 +101,26 @@ def forecast_alternatives(
 
     An alternative that cannot be forecast has the reason in `says`.
     """
-    plans = [member for each in (plan, *plan.others) for member in _members(each)]
+    plans = [member for member_plan in (plan, *plan.others) for member in _members(member_plan)]
     if len(plans) == 1:
         return forecast(plan, compiler, search_seconds=search_seconds, tokens=tokens)
     made = []
-    for says, each in plans:
+    for says, member_plan in plans:
         try:
-            found = forecast(each, compiler, search_seconds=search_seconds, tokens=tokens)
+            outcome = forecast(member_plan, compiler, search_seconds=search_seconds, tokens=tokens)
         except LauncherError as error:
-            found = Forecast(describe(each), None, error.message, memory_fit.chips_of(each.config))
-        made.append(replace(found, alternative=says))
+            outcome = Forecast(describe(member_plan), None, error.message, memory_fit.chips_of(member_plan.config))
+        made.append(replace(outcome, alternative=says))
     return replace(made[0], others=tuple(made[1:]))
 
 
 def _members(plan: LaunchPlan) -> list[tuple[str, LaunchPlan]]:
     """Return the plan, or one for each alternative that shares its run: the price depends on the provisioning."""
-    found = [
+    pairs = [
         (says, replace(plan, values=values, config={**plan.config, "slice": values.tree["slice"]}))
         for says, values in members(plan.values)
     ]
-    return found or [(plan.alternative.says if plan.alternative else "", plan)]
+    return pairs or [(plan.alternative.says if plan.alternative else "", plan)]
 
 
 def forecast(
@@ -136,7 +136,7 @@ def forecast(
         return _without_compiler(plan)
     program, cached = compiler.program(plan)
     verdict = memory_fit.judge(program, plan)
-    found = Forecast(
+    result = Forecast(
         what=describe(plan),
         fits=verdict.fits,
         says=verdict.says,
@@ -148,14 +148,14 @@ def forecast(
     if not verdict.fits:
         seconds = SEARCH_SECONDS if search_seconds is None else search_seconds
         change, sentences = _search(plan, program, verdict, compiler, seconds)
-        return replace(found, change=change, suggestions=tuple(sentences))
+        return replace(result, change=change, suggestions=tuple(sentences))
     speed = speed_of(program, plan.config)
     if speed is None:
         row = plan.config["accelerator"]
         unknown = [f"speeds.{key}" for key, value in (row.get("speeds") or {}).items() if not value]
         unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
         keys = join_or([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
-        return replace(found, notes=(f"The step time is unknown: set {keys}; 0 means unknown.",))
+        return replace(result, notes=(f"The step time is unknown: set {keys}; 0 means unknown.",))
     devices = program.devices or memory_fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -167,11 +167,11 @@ def forecast(
         given=plan.user.origins.keys(),
     )
     no_steps = () if spent else ("The time and the cost are unknown: set train.steps, or use --tokens.",)
-    found = replace(found, speed=speed, cost=spent, notes=(*speed.notes, *no_steps))
+    result = replace(result, speed=speed, cost=spent, notes=(*speed.notes, *no_steps))
     if search_seconds:
         looked = search(plan, program, verdict, compiler, search_seconds)
-        found = replace(found, better=looked.better, searched=looked.says)
-    return found
+        result = replace(result, better=looked.better, searched=looked.says)
+    return result
 
 
 def _search(
@@ -188,7 +188,7 @@ def _search(
         if other is None:
             continue
         try:
-            found, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
+            compiled, _ = compiler.program(other, seconds=left, what=f"{describe(other)} with {change.options}")
         except CompileTimeout as error:  # the limit of the search or of one compile
             if time.monotonic() >= deadline:
                 break
@@ -198,7 +198,7 @@ def _search(
             compiler.watch.print_line(f"{change.options}: {error.message}")
             continue
         tried += 1
-        judged = memory_fit.judge(found, other)
+        judged = memory_fit.judge(compiled, other)
         if judged.fits:
             return change, [f"{_sentence(change)} {judged.says}"]
         compiler.watch.print_line(f"{change.options}: {judged.says}")

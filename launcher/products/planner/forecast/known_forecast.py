@@ -44,19 +44,19 @@ def _installed_versions() -> Mapping[str, str] | None:
 
 def speed(config: Mapping[str, Any]) -> Speed | None:
     """Return the forecast speed of a run with that config, or None if there is no forecast."""
-    found = program(config)
-    return speed_of(found, config) if found is not None and found.fits else None
+    compiled = program(config)
+    return speed_of(compiled, config) if compiled is not None and compiled.fits else None
 
 
 def problem(plan: LaunchPlan) -> Problem | None:
     """Return the problem that the plan does not fit, with a change that makes it fit, if the cache has both."""
-    found = program(plan.config)
-    if found is None:
+    known = program(plan.config)
+    if known is None:
         return None
-    judged = judge(found, plan)
+    judged = judge(known, plan)
     if judged.fits:
         return None
-    change = _change(plan, found, judged)
+    change = _change(plan, known, judged)
     message = f"{judged.says} "
     message += (
         f"It fits with {change.options}." if change else "launcher forecast searches for a change that makes it fit."
@@ -66,8 +66,8 @@ def problem(plan: LaunchPlan) -> Problem | None:
     return Problem(RULE, ERROR, message, file, line, "slice.topology")
 
 
-def _change(plan: LaunchPlan, found: Program, judged: FitResult) -> Change | None:
-    for change in changes(plan, found, judged):
+def _change(plan: LaunchPlan, known: Program, judged: FitResult) -> Change | None:
+    for change in changes(plan, known, judged):
         other = changed(plan, change, SHAPE_RULES)
         compiled = program(other.config) if other is not None else None
         if other is not None and compiled is not None and judge(compiled, other).fits:

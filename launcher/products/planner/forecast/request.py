@@ -93,15 +93,15 @@ def _tuning(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _environment(config: Mapping[str, Any]) -> dict[str, str]:
     """Return what the run sets for the compiler, without flags that only dump what the compiler does."""
-    found = {}
+    variables = {}
     for name, value in sorted(((config.get("worker") or {}).get("env") or {}).items()):
         if not name.startswith(_COMPILERS_OWN) or value is None:
             continue
         flags = name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
         text = " ".join(word for word in str(value).split() if not word.startswith("--xla_dump_")) if flags else value
         if text:
-            found[name] = str(text)
-    return found
+            variables[name] = str(text)
+    return variables
 
 
 def installed() -> dict[str, str]:
@@ -113,14 +113,14 @@ def installed() -> dict[str, str]:
     """
     from importlib.metadata import PackageNotFoundError, version
 
-    found, missing = {}, []
+    versions, missing = {}, []
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             missing.append(name)
     if not missing:
-        return found
+        return versions
     what = f"The Python package{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     what += f" {'are' if len(missing) > 1 else 'is'} not installed, and a forecast needs the TPU compiler"
     machine = f"{platform.system()} on {platform.machine()}"

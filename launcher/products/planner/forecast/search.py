@@ -160,22 +160,22 @@ class _Search:
         """Drop the sets that equal the user's values or MaxText's defaults, so that equal configs have equal sets."""
         plan = self.user.plan
         env, train = plan.config["worker"]["env"], value_of(plan.config["train"])
-        found = {
+        differing = {
             key: value
             for key, value in sets.items()
             if (train(key.removeprefix("train.")) if key.startswith("train.") else env.get(FLAGS)) != value
         }
         merged = {**plan.config["train"], **_train(sets)}
         if value_of(merged)("remat_policy") != "custom":  # otherwise the sets of the tensors have no effect
-            found = {key: value for key, value in found.items() if key.removeprefix("train.") not in TENSORS}
-        if not any(key in found for key in AXES):
-            return found
+            differing = {key: value for key, value in differing.items() if key.removeprefix("train.") not in TENSORS}
+        if not any(key in differing for key in AXES):
+            return differing
         try:
             ici = mesh(merged, slices=self.slices, devices=self.devices).ici
         except MeshError:
-            return found
+            return differing
         alike = ici == self.user.compiled.layout.axes
-        return {key: value for key, value in found.items() if not (alike and key in AXES)}
+        return {key: value for key, value in differing.items() if not (alike and key in AXES)}
 
     def _is_too_large(self, shape: Layout) -> bool:
         """Return whether a config with the same sharding that keeps no more than this one did not fit."""
@@ -190,15 +190,15 @@ class _Search:
         a fit.
         """
         known = self._nearest(shape)
-        found = estimate(shape, known.compiled, self.chip, self.torus)
+        estimated = estimate(shape, known.compiled, self.chip, self.torus)
         alike = known.compiled.layout.is_like(shape)
-        at_best = found.rate * (SPEED_DOUBT if alike else SPEED_MARGIN_DIFFERENT_SHARDING)
+        at_best = estimated.rate * (SPEED_DOUBT if alike else SPEED_MARGIN_DIFFERENT_SHARDING)
         if at_best <= best.rate or not self._host_has_room(shape):
             return 0.0
         # A gain that is only within the margin counts for little: such configs come after those with an estimated gain.
         hope = 0.01 * (at_best / best.rate - 1)
         sure = 1.0 if alike else SPEED_DOUBT / SPEED_MARGIN_DIFFERENT_SHARDING
-        return (max(0.0, found.rate / best.rate - 1) * sure + hope) * self._chance(found)
+        return (max(0.0, estimated.rate / best.rate - 1) * sure + hope) * self._chance(estimated)
 
     def _host_has_room(self, shape: Layout) -> bool:
         """Return whether the host has room for the offloaded data, in addition to the user's run."""
@@ -221,13 +221,13 @@ class _Search:
 
         return max(self.points, key=likeness)
 
-    def _chance(self, found: Estimate) -> float:
+    def _chance(self, estimated: Estimate) -> float:
         """Return the probability of a fit: 1 well below the capacity, 0 beyond the margin of the estimate."""
-        if found.memory is None:
+        if estimated.memory is None:
             return 1.0
-        if found.memory > self.capacity * MEMORY_MARGIN:
+        if estimated.memory > self.capacity * MEMORY_MARGIN:
             return 0.0
-        over = found.memory * self.short / self.capacity
+        over = estimated.memory * self.short / self.capacity
         return min(1.0, max(_MIN_FIT_PROBABILITY, (MEMORY_MARGIN - over) / (2 * (MEMORY_MARGIN - 1))))
 
     # --- Trying ---
@@ -242,12 +242,12 @@ class _Search:
                     if candidate.cached and not self._try(candidate):
                         return True
                 looked_round += 1
-            found = list(self.candidates(self.best))
-            if not found:
+            points = list(self.candidates(self.best))
+            if not points:
                 return False
             if self.left <= max(0.0, _WORTH_BEGINNING * self.user.program.seconds):
                 return True
-            if not self._try(max(found, key=lambda one: one.worth)):
+            if not self._try(max(points, key=lambda one: one.worth)):
                 return True
 
     def _try(self, candidate: _Candidate) -> bool:

@@ -78,20 +78,20 @@ _TOGETHER = {frozenset(pair) for pair in itertools.combinations(("batch", "remat
 
 def candidates(config: Mapping[str, Any], mesh: Mesh) -> Iterator[Mapping[str, Any]]:
     """Yield what to set on top of a run config: each lever, and each pair of levers of different kinds."""
-    found = levers(config, mesh)
-    for lever in found:
+    all_levers = levers(config, mesh)
+    for lever in all_levers:
         if lever.kind != "less":
             yield lever.sets
-    for one, other in itertools.combinations(found, 2):
-        if {one.kind, other.kind} in _TOGETHER:
-            yield {**one.sets, **other.sets}
+    for first, second in itertools.combinations(all_levers, 2):
+        if {first.kind, second.kind} in _TOGETHER:
+            yield {**first.sets, **second.sets}
 
 
 def levers(config: Mapping[str, Any], mesh: Mesh) -> list[Lever]:
     """Return the levers for a run config with this mesh, without those that change nothing."""
     keys = {**_DEFAULTS, **models.settings(config["train"])}
-    found = [*_batches(keys), *_remats(keys), *_shardings(keys, mesh), *_attention(config, keys)]
-    return [lever for lever in found if not _is_set(lever.sets, config, keys)]
+    all_levers = [*_batches(keys), *_remats(keys), *_shardings(keys, mesh), *_attention(config, keys)]
+    return [lever for lever in all_levers if not _is_set(lever.sets, config, keys)]
 
 
 def value_of(train: Mapping[str, Any]) -> Callable[[str], Any]:

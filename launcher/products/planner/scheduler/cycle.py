@@ -72,11 +72,11 @@ class Scheduler:
                 return entry
         if not self.rules.keeps_progress and workload.tried_in != self.root_cohort.version:
             workload.last_tried = ()
-        found = self._assigner.assign(workload)
+        assignment = self._assigner.assign(workload)
         targets: Sequence[Target] = ()
-        if found.needs_preemption:
-            targets = self._targets(workload, frozenset(found.preempting), found.usage)
-        entry = Entry(workload, found, targets)
+        if assignment.needs_preemption:
+            targets = self._targets(workload, frozenset(assignment.preempting), assignment.usage)
+        entry = Entry(workload, assignment, targets)
         workload.memo = self.root_cohort.version, entry
         return entry
 
@@ -136,7 +136,7 @@ class Scheduler:
     ) -> Entry | None:
         if self.root_cohort.queue_of(cohort) is not None:
             return left.get(id(cohort))
-        found = [each for child in cohort.children if (each := self._tournament(child, left, shares)) is not None]
+        winners = [each for child in cohort.children if (each := self._tournament(child, left, shares)) is not None]
 
         def order(entry: Entry) -> tuple[object, ...]:
             share = shares[id(cohort), id(entry.workload.queue.node)]
@@ -145,7 +145,7 @@ class Scheduler:
             )
             return borrows, share.order, entry.workload.order
 
-        return min(found, key=order, default=None)
+        return min(winners, key=order, default=None)
 
     # --- decisions ---
 
@@ -164,11 +164,11 @@ class Scheduler:
         if any(target.workload.name in preempted for target in entry.targets):
             return self._skip(pending, entry)
         going = {**preempted, **{target.workload.name: target.workload for target in entry.targets}}
-        for each in going.values():
-            self.root_cohort.remove_usage(each)
+        for leaving in going.values():
+            self.root_cohort.remove_usage(leaving)
         enough = preemption.fits(workload, assignment.usage, borrowing=True)
-        for each in going.values():
-            self.root_cohort.add_usage(each)
+        for leaving in going.values():
+            self.root_cohort.add_usage(leaving)
         if not enough:
             return self._skip(pending, entry)
         preempted |= {target.workload.name: target.workload for target in entry.targets}

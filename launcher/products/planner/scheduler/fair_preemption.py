@@ -60,22 +60,22 @@ class FairSharing:
 
     def _candidates(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[WorkloadInfo]:
         policies, own = workload.queue.policies, workload.queue
-        found: list[WorkloadInfo] = []
+        candidates: list[WorkloadInfo] = []
         if policies.within != NEVER:
-            found += [
-                each
-                for each in own.running.values()
-                if each.holds(kinds) and may_preempt(policies.within, workload, each)
+            candidates += [
+                candidate
+                for candidate in own.running.values()
+                if candidate.holds(kinds) and may_preempt(policies.within, workload, candidate)
             ]
         if own.node.parent is not None and policies.reclaim != NEVER:
             for queue in self.root_cohort.queues.values():
                 if queue is not own and not within_quota(queue.node, kinds):
-                    found += [
-                        each
-                        for each in queue.running.values()
-                        if each.holds(kinds) and may_preempt(policies.reclaim, workload, each)
+                    candidates += [
+                        candidate
+                        for candidate in queue.running.values()
+                        if candidate.holds(kinds) and may_preempt(policies.reclaim, workload, candidate)
                     ]
-        return sorted(found, key=lambda each: preemption_order(each, workload))
+        return sorted(candidates, key=lambda candidate: preemption_order(candidate, workload))
 
     def _first(
         self,
@@ -99,14 +99,14 @@ class FairSharing:
             own, other = _below_common(workload.queue.node, queue.node)
             preemptor, before = self.shares.share(own), self.shares.share(other)
             while order.left(queue):
-                each = order.pop(queue)
-                self.root_cohort.remove_usage(each)
+                candidate = order.pop(queue)
+                self.root_cohort.remove_usage(candidate)
                 after = self.shares.share(other)
-                self.root_cohort.add_usage(each)
+                self.root_cohort.add_usage(candidate)
                 if not strategy(preemptor, before, after):
-                    retry.append(each)
+                    retry.append(candidate)
                     continue
-                if self._remove(workload, requests, Target(each, FAIR_SHARING), removed):
+                if self._remove(workload, requests, Target(candidate, FAIR_SHARING), removed):
                     return True, []
                 break  # another queue may have the highest share now
         return False, retry
@@ -118,10 +118,10 @@ class FairSharing:
         order = _QueueOrder(self, workload, retry)
         for queue in order.queues():
             own, other = _below_common(workload.queue.node, queue.node)
-            each = order.pop(queue)
+            candidate = order.pop(queue)
             share = self.shares.share(other)
             if _STRATEGIES["LessThanInitialShare"](self.shares.share(own), share, share) and self._remove(
-                workload, requests, Target(each, FAIR_SHARING), removed
+                workload, requests, Target(candidate, FAIR_SHARING), removed
             ):
                 return True
             order.drop(queue)
@@ -157,8 +157,8 @@ class _QueueOrder:
     _own: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for each in self.candidates:
-            self._left.setdefault(each.queue.name, []).append(each)
+        for candidate in self.candidates:
+            self._left.setdefault(candidate.queue.name, []).append(candidate)
         self._own = {id(cohort) for cohort in self.preemptor.queue.node.ancestors}
 
     def queues(self) -> Iterator[QueueState]:
@@ -170,9 +170,9 @@ class _QueueOrder:
             return
         root = node.root
         while id(root) not in self._pruned:
-            found = self._next(root)
-            if found is not None:
-                yield found
+            queue = self._next(root)
+            if queue is not None:
+                yield queue
 
     def left(self, queue: QueueState) -> bool:
         return bool(self._left.get(queue.name))

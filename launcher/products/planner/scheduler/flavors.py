@@ -170,9 +170,9 @@ class FlavorAssigner:
         borrowing, may_reclaim = height_that_fits(node, what, amount)
         return self.simulate(workload, what, amount) if may_reclaim else (Mode.NO_FIT, borrowing)
 
-    def _better(self, one: tuple[Mode, int], other: tuple[Mode, int], policies: Policies) -> bool:
+    def _better(self, first: tuple[Mode, int], other: tuple[Mode, int], policies: Policies) -> bool:
         """Return whether one mode, with the height that it borrows from, is preferred to another."""
-        (mode, borrowing), (other_mode, other_borrowing) = one, other
+        (mode, borrowing), (other_mode, other_borrowing) = first, other
         if mode is Mode.NO_FIT or other_mode is Mode.NO_FIT:
             return mode is not Mode.NO_FIT
         if self.rules.no_candidates_last and (mode is Mode.NO_CANDIDATES) != (other_mode is Mode.NO_CANDIDATES):

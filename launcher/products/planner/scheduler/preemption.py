@@ -199,12 +199,12 @@ def _in_queue(workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[
     policy = workload.queue.policies.within
     if policy == NEVER:
         return []
-    found = [
+    candidates = [
         _Candidate(each, IN_QUEUE)
         for each in workload.queue.running.values()
         if each.holds(kinds) and may_preempt(policy, workload, each)
     ]
-    return sorted(found, key=lambda candidate: preemption_order(candidate.workload, workload))
+    return sorted(candidates, key=lambda candidate: preemption_order(candidate.workload, workload))
 
 
 def _in_cohort(
@@ -222,12 +222,12 @@ def _in_cohort(
     nearer, rest = _fits_in_quota(node, requests)
     before: QuotaNode | None = None
     for cohort in node.ancestors:
-        found = above if nearer else others
+        candidates = above if nearer else others
         for queue in _exceeding(root_cohort, cohort, before, node, kinds):
-            for each in queue.running.values():
-                if not each.holds(kinds) or not may_preempt(policies.reclaim, workload, each):
+            for running in queue.running.values():
+                if not running.holds(kinds) or not may_preempt(policies.reclaim, workload, running):
                     continue
-                found.append(_candidate(workload, each, cohort, nearer=nearer))
+                candidates.append(_candidate(workload, running, cohort, nearer=nearer))
         fit, rest = _fits_in_quota(cohort, rest)
         nearer = nearer or fit
         before = cohort
@@ -236,15 +236,15 @@ def _in_cohort(
     return above, others
 
 
-def _candidate(workload: WorkloadInfo, each: WorkloadInfo, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
+def _candidate(workload: WorkloadInfo, candidate: WorkloadInfo, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
     policies = workload.queue.policies
     if nearer:
-        return _Candidate(each, RECLAMATION, cohort)
+        return _Candidate(candidate, RECLAMATION, cohort)
     threshold = policies.borrow_threshold
-    too_high = each.priority >= workload.priority or (threshold is not None and each.priority > threshold)
+    too_high = candidate.priority >= workload.priority or (threshold is not None and candidate.priority > threshold)
     if not policies.borrow_and_preempt or too_high:
-        return _Candidate(each, RECLAMATION, cohort, borrowing=False)
-    return _Candidate(each, RECLAIM_WHILE_BORROWING, cohort)
+        return _Candidate(candidate, RECLAMATION, cohort, borrowing=False)
+    return _Candidate(candidate, RECLAIM_WHILE_BORROWING, cohort)
 
 
 def _exceeding(

@@ -78,10 +78,10 @@ class Shares:
     def _lendable_of(self, cohort: QuotaNode) -> dict[str, float]:
         """Return the capacity of a cohort by resource, over all flavors."""
         if id(cohort) not in self._lendable:
-            found: dict[str, float] = {}
+            lendable: dict[str, float] = {}
             for what in self._kinds_of(cohort.root):
-                found[what[1]] = found.get(what[1], 0.0) + float(cohort.potential_available(what))
-            self._lendable[id(cohort)] = found
+                lendable[what[1]] = lendable.get(what[1], 0.0) + float(cohort.potential_available(what))
+            self._lendable[id(cohort)] = lendable
         return self._lendable[id(cohort)]
 
 

@@ -274,7 +274,7 @@ class _Simulation:
 
     def _never(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return why each job that still waits does not end, and the jobs that block others in StrictFIFO queues."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         blocked_by: dict[str, str] = {}
         for name, pending in self._pending.items():
             queue = self._queues[name]
@@ -284,8 +284,8 @@ class _Simulation:
                 if not why and first is not None and first is not workload:
                     why = f"{first.name}, which never starts, is first in the queue {name}, which admits runs in order"
                     blocked_by[workload.name] = first.name
-                found[workload.name] = why or f"the quota that it needs in the queue {name} is never free"
-        return dict(sorted(found.items())), blocked_by
+                reasons[workload.name] = why or f"the quota that it needs in the queue {name} is never free"
+        return dict(sorted(reasons.items())), blocked_by
 
 
 def _why_never(workload: WorkloadInfo, queue: QueueState) -> str:

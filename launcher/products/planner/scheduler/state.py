@@ -193,5 +193,5 @@ class RootCohort:
 
     def queue_of(self, node: QuotaNode) -> QueueState | None:
         """Return the queue of a node; None for a cohort."""
-        found = self.queues.get(node.name)
-        return found if found is not None and found.node is node else None
+        queue = self.queues.get(node.name)
+        return queue if queue is not None and queue.node is node else None

@@ -81,10 +81,10 @@ def advise(
     search = Search(platform, changes, chart, runs, goal, bounds, grow, kueue, progress, before.ends)
     for choice in search.choices():
         search.simulate(choice)
-    found: list[Advice] = []
+    advice: list[Advice] = []
     shown: list[Figures] = []
     for choice in search.better(goal.score(now)):
-        if len(found) == _BEST:
+        if len(advice) == _BEST:
             break
         after = search.figures[key_of(choice)]
         if after in shown:  # another change with the same figures is not an alternative
@@ -93,10 +93,10 @@ def advise(
         if proven is not None:
             shown.append(after)
             compared = rows(figures(before, max(before.ends, after.ends)), after)
-            found.append(Advice(tree_of(proven), goal.value(after), compared))
+            advice.append(Advice(tree_of(proven), goal.value(after), compared))
     weights = changes.changed({bound.path: bound.values[-1] for bound in bounds if bound.path[-1] == "fairWeight"})
     all_notes = [*notes(platform, weights, kueue), *search.notes()]
-    return AdviceList(goal, goal.value(now), search.tried, found, all_notes)
+    return AdviceList(goal, goal.value(now), search.tried, advice, all_notes)
 
 
 def _check(bounds: Sequence[Bound], chart: Chart, changes: QueueChanges) -> None:

@@ -171,7 +171,7 @@ class Search:
         """Return the changes that are better than `now`, the best first; of equal ones, those with fewer keys."""
         scored = ((self._goal.score(figures), key) for key, figures in self.figures.items())
         better = [(score, key) for score, key in scored if score < now and self._proven.get(key) is not False]
-        better.sort(key=lambda each: (each[0], len(each[1]), str(each[1])))
+        better.sort(key=lambda choice: (choice[0], len(choice[1]), str(choice[1])))
         return [dict(key) for _, key in better]
 
     def proven(self, choice: Choice) -> bool:

@@ -104,5 +104,5 @@ def simulate_changed(
         jobs |= jobs_of([run], platform)
         teams[run.name] = team_of(run, platform)
     jobs, teams = without_teams(jobs, teams, changes.without_teams)
-    found = outages(changes.outages, platform)
-    return run_simulation(platform, jobs, teams, outages=found, settings=settings, check=check)
+    outages_of_platform = outages(changes.outages, platform)
+    return run_simulation(platform, jobs, teams, outages=outages_of_platform, settings=settings, check=check)

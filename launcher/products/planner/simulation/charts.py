@@ -61,13 +61,13 @@ def charts(simulations: Sequence[tuple[str, Simulated]], teams: Sequence[str]) -
     lanes = {flavor: max(each[flavor].count for each in drawn if flavor in each) for flavor in flavors}
     steps = [{team: waiting_steps(simulated, team, ends) for team in teams} for _, simulated in simulations]
     most = max((number for each in steps for _, numbers in each.values() for number in numbers), default=0)
-    found = [
+    plots = [
         _gantt(f"gantt-{place}-{number}", each[flavor], lanes[flavor], of[number], times, unit, seconds, teams)
         for place, flavor in enumerate(flavors[:_MOST_FLAVORS])
         for number, each in enumerate(drawn)
         if flavor in each
     ]
-    return found + [
+    return plots + [
         _waiting(f"waiting-{number}", each, most, of[number], times, unit, seconds, share)
         for number, each in enumerate(steps)
     ]
@@ -120,13 +120,13 @@ def _lanes(simulated: Simulated, name: str, held: list[tuple[float, float, int, 
 
 def _ranges(lanes: Iterable[int]) -> list[tuple[int, int]]:
     """Return neighbouring lanes as ranges: 0, 1, 4 becomes (0, 2), (4, 5)."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for lane in sorted(lanes):
-        if found and found[-1][1] == lane:
-            found[-1] = (found[-1][0], lane + 1)
+        if ranges and ranges[-1][1] == lane:
+            ranges[-1] = (ranges[-1][0], lane + 1)
         else:
-            found.append((lane, lane + 1))
-    return found
+            ranges.append((lane, lane + 1))
+    return ranges
 
 
 def _gantt(

@@ -124,8 +124,8 @@ def read_cluster(
         [*queues, *cohorts, *flavors, *priorities, *local_queues], common["accelerators"], common.get("prices") or {}
     )
     runs = {run.uid: run for run in of_runs.result()}
-    found = workloads(listed)
-    statuses = _statuses(cluster, found, runs, assumed)
+    all_workloads = workloads(listed)
+    statuses = _statuses(cluster, all_workloads, runs, assumed)
     kueue, not_known = of_kueue.result()
     assumed += not_known
     assumed += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
@@ -135,7 +135,7 @@ def read_cluster(
         platform=platform,
         queues=[ClusterQueue(obj) for obj in queues],
         local_queues={(queue.namespace, queue.name): queue for queue in map(LocalQueue, local_queues)},
-        workloads=found,
+        workloads=all_workloads,
         runs=runs,
         statuses=statuses,
         kueue=kueue,
@@ -170,12 +170,12 @@ def _runs(cluster: Cluster) -> list[RunObject]:
 
 
 def _statuses(
-    cluster: Cluster, found: Sequence[Workload], runs: Mapping[str, RunObject], assumed: list[str]
+    cluster: Cluster, all_workloads: Sequence[Workload], runs: Mapping[str, RunObject], assumed: list[str]
 ) -> dict[str, RunStatus]:
     """Return the status of the runs with quota, with their steps, which come from their logs. The user's come first."""
     holding = [
         (runs[uid], workload)
-        for workload in found
+        for workload in all_workloads
         if workload.has_quota and not workload.is_true("Finished") and (uid := job_uid(workload)) in runs
     ]
     holding.sort(key=lambda pair: (pair[0].namespace != cluster.namespace, pair[0].namespace, pair[0].name))

@@ -112,8 +112,8 @@ def deadline_of(obj: Object, workload_limit: object) -> float | None:
     jobs = spec.get("replicatedJobs") or [{}]
     of_job = ((jobs[0].get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds")
     limits = [spec.get("activeDeadlineSeconds"), of_job, workload_limit]
-    found = [float(limit) for limit in limits if isinstance(limit, int | float) and limit > 0]
-    return min(found, default=None)
+    seconds = [float(limit) for limit in limits if isinstance(limit, int | float) and limit > 0]
+    return min(seconds, default=None)
 
 
 def _steps(config: Mapping[str, Any]) -> int | None:

@@ -58,12 +58,12 @@ def _eviction(event: Event, why: Eviction, queues: Mapping[str, str], paths: Map
 def _paths(scenario: Scenario) -> dict[str, str]:
     """Return the path of each ClusterQueue from its root cohort: "/company/department/queue"."""
     parents = {cohort.name: cohort.parent for cohort in scenario.cohorts}
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for queue in scenario.cluster_queues:
         names: list[str] = [queue.name]
         above = queue.cohort
         while above and above not in names:
             names.append(above)
             above = parents.get(above, "")
-        found[queue.name] = "".join(f"/{name}" for name in reversed(names))
-    return found
+        paths[queue.name] = "".join(f"/{name}" for name in reversed(names))
+    return paths

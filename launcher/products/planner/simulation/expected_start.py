@@ -32,15 +32,15 @@ class NotSimulated(LauncherError):
 
 def for_list(target: Target, *, name: str | None, within: float | None) -> dict[str, ExpectedStart]:
     """Return when the runs of the namespace that wait start, by their names; with `name`, only that run."""
-    found = of_waiting_runs(target, within)
-    wanted = found if name is None else {name: found[name]} if name in found else {}
+    expected = of_waiting_runs(target, within)
+    wanted = expected if name is None else {name: expected[name]} if name in expected else {}
     return {each: _start(one, one.starts) for each, one in wanted.items() if one.starts is not None}
 
 
 def for_new_run(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
     """Return when the run of an object would start if it was submitted now."""
-    found = of_new_run(obj, target)
-    return None if found is None or found.starts is None else _start(found, found.starts)
+    expected = of_new_run(obj, target)
+    return None if expected is None or expected.starts is None else _start(expected, expected.starts)
 
 
 def of_waiting_run(name: str, target: Target) -> Expectation | None:

@@ -32,12 +32,12 @@ def platform_of(user: Values, effective: Values) -> Platform:
     """Return the queues of loaded values. Raises CheckFailed if the chart rejects them."""
     rendered = offline.render_values(CHART, None, user, effective)
     common = effective.tree["common"]
-    found = from_objects(rendered.data, common["accelerators"], common.get("prices") or {})
-    if not found.cluster_queues:
+    platform = from_objects(rendered.data, common["accelerators"], common.get("prices") or {})
+    if not platform.cluster_queues:
         raise UsageError(
             "The values have no ClusterQueue.", "Use the values of launcher install queues: -f queues.yaml"
         )
-    return with_slices(found, slices(effective.tree))
+    return with_slices(platform, slices(effective.tree))
 
 
 def slices(effective: Mapping[str, Any]) -> dict[str, Slice]:

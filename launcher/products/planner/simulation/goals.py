@@ -47,9 +47,9 @@ class Goal:
         units = {"wait": Unit.SECONDS, "utilisation": Unit.SHARE}
         return units.get(self.kind, Unit.CHIP_HOURS)
 
-    def check(self, found: Figures) -> None:
+    def check(self, figures: Figures) -> None:
         """Raise UsageError if the team or the flavor does not occur."""
-        known = {"wait": found.teams, "utilisation": found.flavors}.get(self.kind, {})
+        known = {"wait": figures.teams, "utilisation": figures.flavors}.get(self.kind, {})
         if self.about and self.about not in known:
             near = closest(self.about, known)
             have = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}."
@@ -57,21 +57,21 @@ class Goal:
                 f'--advise: there is no {"team" if self.kind == "wait" else "flavor"} "{self.about}"{have}'
             )
 
-    def value(self, found: Figures) -> float | None:
+    def value(self, figures: Figures) -> float | None:
         """Return the figure."""
         if self.kind == "wait":
-            return found.teams[self.about].wait_95
+            return figures.teams[self.about].wait_95
         if self.kind == "lost":
-            return found.lost_chip_hours
+            return figures.lost_chip_hours
         if self.about:
-            return found.flavors[self.about].utilisation
-        possible = sum(each.chip_hours / each.utilisation for each in found.flavors.values() if each.utilisation)
-        return found.chip_hours / possible if possible else None
+            return figures.flavors[self.about].utilisation
+        possible = sum(use.chip_hours / use.utilisation for use in figures.flavors.values() if use.utilisation)
+        return figures.chip_hours / possible if possible else None
 
-    def score(self, found: Figures) -> Score:
+    def score(self, figures: Figures) -> Score:
         """Return how good the figure is."""
-        value = self.value(found)
-        never = float(found.teams[self.about].never if self.kind == "wait" else found.never)
+        value = self.value(figures)
+        never = float(figures.teams[self.about].never if self.kind == "wait" else figures.never)
         if value is None:
             return never, math.inf
         return never, -value if self.kind == "utilisation" else value

@@ -107,7 +107,7 @@ def _accepted(run: TraceRun, queue: str, platform: Platform) -> Sequence[SliceFl
         for group in each.groups
         for flavor in group.flavors
     }
-    found = [
+    flavors = [
         flavor
         for flavor in known.values()
         if flavor.has_chips
@@ -116,13 +116,13 @@ def _accepted(run: TraceRun, queue: str, platform: Platform) -> Sequence[SliceFl
         and run.topology in ("", flavor.topology)
         and (flavor.provisioning in run.provisioning or ("on-demand" in run.provisioning and flavor.accepts_any_run))
     ]
-    if not found:
+    if not flavors:
         wanted = " ".join(filter(None, [run.accelerator, run.topology])) or "chips"
         have = ", ".join(sorted(flavor.name for flavor in known.values() if flavor.has_chips)) or "none"
         raise InvalidTrace(
             f"{run.place}: no flavor has {wanted} ({' or '.join(run.provisioning)}); the flavors with chips are {have}."
         )
-    return found
+    return flavors
 
 
 def _near(word: str, words: Iterable[str]) -> str:

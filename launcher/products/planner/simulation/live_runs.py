@@ -44,34 +44,34 @@ def live_runs(state: ClusterState, assumed: float) -> tuple[dict[str, LiveRun], 
 
     `assumed` is the time of a run about which nothing is known, in seconds.
     """
-    found: dict[str, LiveRun] = {}
+    runs: dict[str, LiveRun] = {}
     notes: list[str] = []
     known = {queue.name for queue in state.queues}
     waiting = [workload for workload in state.workloads if _waits(workload)]
     holding = [workload for workload in state.workloads if workload.has_quota and not workload.is_true("Finished")]
     for workload in holding:
         if workload.cluster_queue in known:
-            _add(found, _holder(workload, state, assumed), workload)
+            _add(runs, _holder(workload, state, assumed), workload)
     waiting.sort(key=lambda workload: (workload.queued_at, workload.uid))
     for rank, workload in enumerate(waiting):
         local = state.local_queues.get((workload.namespace, workload.local_queue))
         queue = local.cluster_queue if local else ""
         if queue in known and local is not None:
             stopped = f"the LocalQueue {local.name} is stopped" if local.stopped else ""
-            _add(found, _waiter(workload, queue, rank * _RANK, state, assumed, stopped), workload)
+            _add(runs, _waiter(workload, queue, rank * _RANK, state, assumed, stopped), workload)
         elif state.selects(workload.namespace):
             notes.append(f"{workload.owner} waits in a queue that does not exist ({workload.local_queue or 'none'}).")
-    for each in sorted(state.queues, key=lambda each: each.name):
-        hidden = list(_hidden(each, found, state, assumed, notes))
-        found.update({run.job.name: run for run in hidden})
-    return found, notes
+    for cluster_queue in sorted(state.queues, key=lambda cluster_queue: cluster_queue.name):
+        hidden = list(_hidden(cluster_queue, runs, state, assumed, notes))
+        runs.update({run.job.name: run for run in hidden})
+    return runs, notes
 
 
-def _add(found: dict[str, LiveRun], run: LiveRun, workload: Workload) -> None:
+def _add(runs: dict[str, LiveRun], run: LiveRun, workload: Workload) -> None:
     """Add a run. A Job and a JobSet can have the same name; the second one gets that of its Workload in addition."""
-    if run.job.name in found:
+    if run.job.name in runs:
         run = replace(run, job=replace(run.job, name=f"{run.job.name} ({workload.name})"))
-    found[run.job.name] = run
+    runs[run.job.name] = run
 
 
 def _waits(workload: Workload) -> bool:

@@ -72,10 +72,10 @@ def simulate_runs(
 
 def notes(before: Platform, after: Platform, kueue: Kueue) -> list[str]:
     """Return what is not simulated, and what is assumed about Kueue's configuration."""
-    found = list(dict.fromkeys([*before.ignored, *after.ignored]))
+    sentences = list(dict.fromkeys([*before.ignored, *after.ignored]))
     owners = [owner for platform in (before, after) for owner in (*platform.cluster_queues, *platform.cohorts)]
     if any(owner.weighted for owner in owners) and not kueue.fair_sharing:
-        found.append(
+        sentences.append(
             "The queues have weights for fair sharing, but it is assumed to be off in Kueue; use --fair-sharing."
         )
-    return found
+    return sentences

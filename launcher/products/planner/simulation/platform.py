@@ -163,17 +163,17 @@ def _simulated(obj: Object, findings: Any, ignored: list[str]) -> Object:
 
     Raises LauncherError for a value that is not valid.
     """
-    found = findings(obj.get("spec") or {})
+    fields = findings(obj.get("spec") or {})
     spec = dict(obj.get("spec") or {})
     title = f"{obj['kind']} {obj['metadata']['name']}"
-    for each in found:
-        if each.unknown:  # a newer Kueue has more fields
-            ignored.append(f"{title}: {each.path} is not known, and is ignored.")
-        elif each.not_simulated:
-            ignored.append(f"{title}: {each.path} {each.clause}.")
-            spec.pop(each.path.removeprefix("spec."), None)
+    for entry in fields:
+        if entry.unknown:  # a newer Kueue has more fields
+            ignored.append(f"{title}: {entry.path} is not known, and is ignored.")
+        elif entry.not_simulated:
+            ignored.append(f"{title}: {entry.path} {entry.clause}.")
+            spec.pop(entry.path.removeprefix("spec."), None)
         else:
-            raise LauncherError(f"{title}: {each.path} {each.clause}.")
+            raise LauncherError(f"{title}: {entry.path} {entry.clause}.")
     return {**{key: value for key, value in obj.items() if key != "status"}, "spec": spec}
 
 

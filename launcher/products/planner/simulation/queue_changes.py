@@ -179,8 +179,8 @@ def _fail(key: str, clause: str, word: str, known: Iterable[str], known_title: s
 def differences(simulated: Platform, rendered: Platform) -> list[str]:
     """Return what differs, such as "ClusterQueue research". Amounts are compared as numbers: 1000 is 1k."""
 
-    def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-        return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    def different(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+        return sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
 
     def by_name(owners: Iterable[QuotaOwner]) -> dict[str, Any]:
         return {owner.name: _comparable(owner.spec) for owner in owners}

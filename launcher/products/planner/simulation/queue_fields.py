@@ -130,8 +130,8 @@ def _resource_quota(resource: str, quota: Entry, kind: FlavorValues) -> dict[str
             made[field] = str(quota[key])
         elif resource == kind.resource:
             made[field] = str(quota[key] * kind.chips)
-        elif resource in kind.host and (each := _AMOUNT.fullmatch(kind.host[resource])):
-            made[field] = f"{quota[key] * kind.hosts * int(each['number'])}{each['unit']}"
+        elif resource in kind.host and (amount := _AMOUNT.fullmatch(kind.host[resource])):
+            made[field] = f"{quota[key] * kind.hosts * int(amount['number'])}{amount['unit']}"
     return made
 
 

@@ -237,12 +237,12 @@ def _time(time: datetime) -> str:
 def _anonymous(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with numbers instead of the names of runs, teams and queues. A team has one number."""
     numbers: dict[tuple[str, str], int] = {}
-    found = []
+    anonymous = []
     for number, row in enumerate(rows, start=1):
         changed = {**row, "name": f"run-{number}"}
         for key in ("team", "queue"):
             if key in row:
                 same = sum(kind == key for kind, _ in numbers)
                 changed[key] = f"{key}-{numbers.setdefault((key, row[key]), same + 1)}"
-        found.append(changed)
-    return found
+        anonymous.append(changed)
+    return anonymous

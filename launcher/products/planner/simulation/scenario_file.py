@@ -144,8 +144,8 @@ class _Line:
         if obj.get("kind", kind) != kind:
             raise self.fail(f"{key}.kind", f'is "{obj["kind"]}", but must be {kind}')
         spec = obj.get("spec") or {}
-        found = specs.cluster_queue_findings(spec) if kind == "ClusterQueue" else specs.cohort_findings(spec)
-        for finding in found:
+        findings = specs.cluster_queue_findings(spec) if kind == "ClusterQueue" else specs.cohort_findings(spec)
+        for finding in findings:
             raise self.fail(f"{key} ({name}).{finding.path}", finding.clause)
         # The use of quota follows from the runs, not from a status that was copied with the object.
         return {**{part: obj[part] for part in obj if part != "status"}, "kind": kind}

@@ -142,7 +142,7 @@ def run_simulation(
 
 
 def _apply_outages(
-    jobs: Mapping[str, Job], found: Sequence[Outage], platform: Platform
+    jobs: Mapping[str, Job], outages: Sequence[Outage], platform: Platform
 ) -> tuple[dict[str, Job], list[Outage]]:
     """Return the jobs and outages that the engine simulates.
 
@@ -150,7 +150,7 @@ def _apply_outages(
     has only outages that end.
     """
     changed, timed = dict(jobs), []
-    for outage in found:
+    for outage in outages:
         if math.isinf(outage.end):
             changed = without_flavor(changed, outage.flavor, platform)
             timed.append(replace(outage, end=outage.start))

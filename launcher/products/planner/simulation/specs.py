@@ -150,8 +150,8 @@ def _field(value: Any, rule: Any, path: str) -> Iterator[Finding]:
         if not isinstance(value, list):
             yield Finding(path, "must be a list")
             return
-        for index, each in enumerate(value):
-            yield from _map(each, rule.fields, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from _map(item, rule.fields, f"{path}[{index}]")
     elif clause := rule(value):
         yield Finding(path, clause)
 

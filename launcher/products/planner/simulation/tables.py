@@ -29,9 +29,9 @@ EXPECTED_COLUMNS: Sequence[Column] = (
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def shown_rows(found: Sequence[Row]) -> list[Row]:
+def shown_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows without those that are 0 before and after. Times are always shown."""
-    return [row for row in found if row.before or row.after or row.unit is Unit.SECONDS]
+    return [row for row in rows if row.before or row.after or row.unit is Unit.SECONDS]
 
 
 def figure_cells(row: Row, *, compared: bool) -> list[str]:
@@ -100,30 +100,31 @@ def _run_cells(run: RunResult) -> list[str]:
 # --- runs of a cluster ------------------------------------------------------------------------------------------------
 
 
-def expected_cells(each: Expectation) -> list[str]:
+def expected_cells(expectation: Expectation) -> list[str]:
     """Return when a run of a cluster starts and ends, and how long it takes."""
     return [
-        each.run.job.name,
-        each.run.job.queue,
-        "runs" if each.starts is None else each.starts.text,
-        each.ends.text,
-        each.run.duration.text,
+        expectation.run.job.name,
+        expectation.run.job.queue,
+        "runs" if expectation.starts is None else expectation.starts.text,
+        expectation.ends.text,
+        expectation.run.duration.text,
     ]
 
 
-def details(each: Expectation) -> Iterator[str]:
+def details(expectation: Expectation) -> Iterator[str]:
     """Yield a sentence for each thing that a run waits for, preempts, or is preempted by."""
-    name = each.run.job.name
-    if each.never:
-        yield f"{name} does not start: {each.never}."
-    elif each.behind:
-        yield f"{name} waits behind {each.behind}: the queue {each.run.job.queue} admits runs strictly in order."
-    if each.waits_for:
-        yield f"{name} waits for the quota of {_words(each.waits_for)}."
-    if each.preempts:
-        yield f"{name} preempts {_words(each.preempts)}."
-    if each.preempted_by:
-        yield f"{name} is preempted by {_words(each.preempted_by)}, and starts again."
+    name = expectation.run.job.name
+    if expectation.never:
+        yield f"{name} does not start: {expectation.never}."
+    elif expectation.behind:
+        queue = expectation.run.job.queue
+        yield f"{name} waits behind {expectation.behind}: the queue {queue} admits runs strictly in order."
+    if expectation.waits_for:
+        yield f"{name} waits for the quota of {_words(expectation.waits_for)}."
+    if expectation.preempts:
+        yield f"{name} preempts {_words(expectation.preempts)}."
+    if expectation.preempted_by:
+        yield f"{name} is preempted by {_words(expectation.preempted_by)}, and starts again."
 
 
 def _words(names: Sequence[str]) -> str:

@@ -34,15 +34,15 @@ def command(target: Target, everywhere: bool, form: str) -> None:
 
     if everywhere and target.namespace is not None:
         raise UsageError("--all-namespaces cannot be used with --namespace.")
-    found = api.queues(target=replace(target, all_namespaces=everywhere))
-    if found.cluster_queues is None:
+    queues = api.queues(target=replace(target, all_namespaces=everywhere))
+    if queues.cluster_queues is None:
         output.narrate("You may not list ClusterQueues, so their quota is not shown, only the use of LocalQueues.")
-    if not found.local_queues:
+    if not queues.local_queues:
         output.narrate(
             "The cluster has no LocalQueue." if everywhere else "The namespace has no LocalQueue; -A shows all queues."
         )
-    tables = [_queues(found.cluster_queues or ()), _teams(found.local_queues)]
-    output.emit(found.as_json(), form, "\n\n".join(filter(None, tables)), paint=colour.tables)
+    tables = [_queues(queues.cluster_queues or ()), _teams(queues.local_queues)]
+    output.emit(queues.as_json(), form, "\n\n".join(filter(None, tables)), paint=colour.tables)
 
 
 def _queues(queues: Sequence[QueueUse]) -> str:

@@ -79,12 +79,20 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
             quota[flavor][resource] += own.nominal
     chips = [Toleration(resource, "Exists", effect="NoSchedule") for resource in CHIPS]
     made = []
-    for one in objects:
-        if one.label(label_keys.RETIRED):
+    for resource_flavor in objects:
+        if resource_flavor.label(label_keys.RETIRED):
             continue
-        taints = [Toleration(taint.key, "Exists") for taint in one.node_taints]
-        tolerations = [*one.tolerations, *taints, *chips]
-        made.append(FlavorQuota(one.name, one.node_labels, tolerations, one.topology, dict(quota[one.name])))
+        taints = [Toleration(taint.key, "Exists") for taint in resource_flavor.node_taints]
+        tolerations = [*resource_flavor.tolerations, *taints, *chips]
+        made.append(
+            FlavorQuota(
+                resource_flavor.name,
+                resource_flavor.node_labels,
+                tolerations,
+                resource_flavor.topology,
+                dict(quota[resource_flavor.name]),
+            )
+        )
     return made
 
 
@@ -109,14 +117,14 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
         yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so there is no quota.", _QUEUES_HINT)
     matched = {flavor.name: [node for node in nodes if flavor.matches(node)] for flavor in those}
     own = _own_nodes(those, nodes)
-    topologies = {one.name: one for one in sight.topologies.seen or []}
+    topologies = {finding.name: finding for finding in sight.topologies.seen or []}
     for flavor in those:
-        found = [
+        findings = [
             *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
             *_levels(flavor, matched[flavor.name], topologies, seen=sight.topologies.seen is not None),
         ]
         # Omit a flavor's OK findings if it has any other finding.
-        yield from [one for one in found if one.level is not Level.OK] or found
+        yield from [finding for finding in findings if finding.level is not Level.OK] or findings
     yield from _shared(those, nodes)
     yield from _uncovered(those, nodes, table)
 
@@ -181,13 +189,13 @@ def _lacking(flavor: FlavorQuota, matched: Sequence[Node]) -> list[str]:
     Not nodes with chips, although the pods of charts/run tolerate their taint: these are for the hosts of slices.
     """
     nodes = [node for node in matched if not any(map(node.allocatable, CHIPS)) and not flavor.refuses(node)]
-    found = []
+    amounts = []
     for resource, unit, word in (("cpu", Decimal(1), " cores"), ("memory", Decimal(2**30), "Gi of memory")):
         quota = flavor.quota.get(resource, Decimal())
         there = sum((node.allocatable(resource) for node in nodes), Decimal())
         if there and quota > there:
-            found.append(f"{quota / unit:.0f}{word}, but {there / unit:.0f}{word} on {many(len(nodes), 'node')}")
-    return found
+            amounts.append(f"{quota / unit:.0f}{word}, but {there / unit:.0f}{word} on {many(len(nodes), 'node')}")
+    return amounts
 
 
 def _quota(flavor: FlavorQuota, subject: str, nodes: Sequence[Node]) -> Finding:

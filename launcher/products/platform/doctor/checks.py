@@ -113,8 +113,8 @@ def _teams(cluster: Cluster, teams: TeamObjects, ask: Callable[..., Future[Fetch
         "role_bindings": ask(cluster.list, ROLE_BINDING, all_namespaces=True),
         "cluster_role_bindings": ask(cluster.list, CLUSTER_ROLE_BINDING),
     }
-    found: dict[str, Any] = {field: each.result() for field, each in asked.items()}
-    teams = replace(teams, **found)
+    fields: dict[str, Any] = {field: each.result() for field, each in asked.items()}
+    teams = replace(teams, **fields)
     roles = {
         key: ask(cluster.get, _ROLES[key[0]], key[2], key[1] or None)
         for key in sorted(isolation.roles_of_members(teams))

@@ -67,8 +67,8 @@ def teams(objects: TeamObjects, own: Fetched[list[LocalQueue]]) -> dict[str, str
     `own` are those of the user's namespace, which a member may read.
     """
     queues = objects.queues.seen if objects.queues.seen is not None else own.seen or []
-    found = {queue.namespace: team for queue in queues if (team := queue.label(label_keys.TEAM))}
-    return dict(sorted(found.items()))
+    by_namespace = {queue.namespace: team for queue in queues if (team := queue.label(label_keys.TEAM))}
+    return dict(sorted(by_namespace.items()))
 
 
 def examine(sight: ClusterInventory) -> Iterator[Finding]:
@@ -316,12 +316,12 @@ def _members(objects: TeamObjects, those: Mapping[str, str]) -> Iterator[Finding
     """Report members with rights that avoid the limits of the member's Role."""
     if objects.role_bindings.seen is None or objects.cluster_role_bindings.seen is None:
         return
-    found = False
+    reported = False
     for space, key, subjects in _bound(objects, those):
         role = objects.roles.get(key)
         rights = _excess((role.seen or {}).get("rules") or []) if role is not None else []
         if rights:
-            found = True
+            reported = True
             yield _finding(
                 Level.WARNING,
                 f"members of {those[space]}",
@@ -330,27 +330,27 @@ def _members(objects: TeamObjects, those: Mapping[str, str]) -> Iterator[Finding
                 "Members run programs as any service account of the namespace. Remove the binding, if these rights are "
                 "not intended.",
             )
-    if not found:
+    if not reported:
         yield _finding(Level.OK, "members", "have no rights that avoid these limits.")
 
 
 def _bound(objects: TeamObjects, those: Mapping[str, str]) -> Iterator[tuple[str, RoleKey, list[str]]]:
     """Yield each binding of members of a team: its namespace, its role, and the members as text."""
     bindings = objects.role_bindings.seen or []
-    everywhere = [one for one in objects.cluster_role_bindings.seen or [] if not _is_ours(one)]
+    everywhere = [binding for binding in objects.cluster_role_bindings.seen or [] if not _is_ours(binding)]
     for space, team in those.items():
-        local = [one for one in bindings if namespace(one) == space]
+        local = [binding for binding in bindings if namespace(binding) == space]
         members = {
             _key(subject, space)
-            for one in local
-            if _is_ours(one) and one["roleRef"]["name"] in (f"{team}-member", f"{team}-lead")
-            for subject in one.get("subjects") or []
+            for binding in local
+            if _is_ours(binding) and binding["roleRef"]["name"] in (f"{team}-member", f"{team}-lead")
+            for subject in binding.get("subjects") or []
         }
         grouped: dict[RoleKey, list[str]] = {}
-        for one in (*(each for each in local if not _is_ours(each)), *everywhere):
-            kind = str(one["roleRef"]["kind"])
-            key = (kind, space if kind == "Role" else "", str(one["roleRef"]["name"]))
-            for subject in one.get("subjects") or []:
+        for binding in (*(other for other in local if not _is_ours(other)), *everywhere):
+            kind = str(binding["roleRef"]["kind"])
+            key = (kind, space if kind == "Role" else "", str(binding["roleRef"]["name"]))
+            for subject in binding.get("subjects") or []:
                 if _is_member(subject, space, members) and (says := _as_text(subject)) not in grouped.get(key, []):
                     grouped.setdefault(key, []).append(says)
         yield from ((space, key, subjects) for key, subjects in grouped.items())
@@ -383,7 +383,7 @@ def _as_text(subject: Mapping[str, Any]) -> str:
 
 def _excess(rules: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the rights of these rules, on objects of any name, that avoid a member's limits, such as "create pods"."""
-    found = []
+    rights = []
     for (group, resource), verbs in _EXCESS.items():
         sub = f"*/{resource.partition('/')[2]}" if "/" in resource else "*"
         for rule in rules:
@@ -394,9 +394,9 @@ def _excess(rules: Sequence[Mapping[str, Any]]) -> list[str]:
                 and {resource, sub, "*"} & set(rule.get("resources") or [])
                 and (mine := [verb for verb in verbs.split() if granted & {verb, "*"}])
             ):
-                found.append(f"{mine[0]} {resource}")
+                rights.append(f"{mine[0]} {resource}")
                 break
-    return found
+    return rights
 
 
 def _finding(level: Level, subject: str, says: str, hint: str = "") -> Finding:

@@ -33,12 +33,12 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any], now: datetime) ->
     if used.pods.seen is None or used.workloads.seen is None:
         return
     also = {str(row["resource"]) for row in table.values() if row.get("resource")}
-    found = uncounted(used.pods.seen, used.workloads.seen, now, ray_clusters=used.ray_clusters.seen or [], also=also)
+    objects = uncounted(used.pods.seen, used.workloads.seen, now, ray_clusters=used.ray_clusters.seen or [], also=also)
     chips = usage(used.pods.seen, used.workloads.seen, also)
     teams = {queue.namespace: queue.label(label_keys.TEAM) for queue in sight.teams.queues.seen or []}
     by_space: defaultdict[str, list[Uncounted]] = defaultdict(list)
-    for each in found:
-        by_space[each.owner.namespace].append(each)
+    for item in objects:
+        by_space[item.owner.namespace].append(item)
     for space, some in sorted(by_space.items()):
         team = teams.get(space)
         whose = f"team {team}" if team and team != space else space
@@ -46,13 +46,13 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any], now: datetime) ->
             Level.WARNING,
             _SUBJECT,
             f"{whose} uses {many(chips[space].used, 'chip')}, and Kueue counts {chips[space].reserved}; "
-            f"{sum(each.chips for each in some)} are in no quota, so runs are admitted and then wait for nodes. "
-            f"{' '.join(each.sentence(now) for each in some[:_MOST])}"
+            f"{sum(item.chips for item in some)} are in no quota, so runs are admitted and then wait for nodes. "
+            f"{' '.join(item.sentence(now) for item in some[:_MOST])}"
             f"{f' There are {len(some) - _MOST} more.' if len(some) > _MOST else ''}",
-            "\n".join(each.advice for each in some[:_MOST]),
+            "\n".join(item.advice for item in some[:_MOST]),
         )
-    total = sum(each.used for each in chips.values())
-    if not found and total:
+    total = sum(item.used for item in chips.values())
+    if not objects and total:
         where = "" if used.everywhere else f" in {sight.namespace}"
         yield _finding(Level.OK, _SUBJECT, f"pods use {many(total, 'chip')}{where}, and all are in a quota.")
 
