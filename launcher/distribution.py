@@ -26,8 +26,8 @@ def command() -> str:
     started = Path(sys.argv[0])
     if started.name != "launcher":  # python -m launcher, or a program that uses the API
         return "launcher"
-    found = shutil.which("launcher")
-    if found is not None and Path(found).exists() and started.exists() and Path(found).samefile(started):
+    on_path = shutil.which("launcher")
+    if on_path is not None and Path(on_path).exists() and started.exists() and Path(on_path).samefile(started):
         return "launcher"
     path = os.path.relpath(started)
     if path.startswith(os.pardir):

@@ -79,21 +79,21 @@ def _fitted(rows: Sequence[Sequence[str]], width: int, *, headed: bool) -> str:
         *widths, _ = _widths(rows)
         left = width - _total([*widths, 0])
         return "\n".join(_lines(rows, [*widths, left]) if left >= _NARROW else _below(rows, width))
-    found = _wrapped_widths(rows, width)
-    if found is not None:
-        return "\n".join(_lines(rows, found))
+    wrapped = _wrapped_widths(rows, width)
+    if wrapped is not None:
+        return "\n".join(_lines(rows, wrapped))
     return _with_notes(rows, width) or _blocks(rows, width)
 
 
 def _with_notes(rows: Sequence[Sequence[str]], width: int) -> str | None:
     """Return rows with the last column below them, if it is empty in some of them; None if that is not enough."""
-    found = _wrapped_widths([row[:-1] for row in rows], width)
-    if found is None or all(row[-1] for row in rows):
+    widths = _wrapped_widths([row[:-1] for row in rows], width)
+    if widths is None or all(row[-1] for row in rows):
         return None
     title = rows[0][-1]
-    lines = _lines([rows[0][:-1]], found)
+    lines = _lines([rows[0][:-1]], widths)
     for *row, note in rows[1:]:
-        lines += _lines([row], found)
+        lines += _lines([row], widths)
         text = f"{title}: {note}" if title else note
         lines += [f"{_GAP}{line}" for line in _wrap(text, width - len(_GAP))] if note else []
     return "\n".join(lines)

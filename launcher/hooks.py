@@ -88,8 +88,8 @@ def ray_cluster(name: str, target: Target) -> tuple[Any, str] | None:
 def submitter(kind: RunKind, cluster: Cluster) -> Submitter:
     """Return the submitter of a kind of run that a product adds. Raises LauncherError if none adds it."""
     for hook in hooks(f"submitter {kind}"):
-        found: Submitter = hook(cluster)
-        return found
+        made: Submitter = hook(cluster)
+        return made
     raise LauncherError(
         f"run.kind is {kind}, but no installed package of the launcher can submit such a run.",
         "Install Slipway with its product ray_cluster, or use another kind: --set run.kind=ray-job.",

@@ -18,10 +18,10 @@ def load_json(text: str | bytes) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
-    found = json.loads(text)
+    data = json.loads(text)
     if not _ESCAPED.search(text):
-        return found
-    return json.loads(_SURROGATE.sub("\ufffd", json.dumps(found, ensure_ascii=False)))
+        return data
+    return json.loads(_SURROGATE.sub("\ufffd", json.dumps(data, ensure_ascii=False)))
 
 
 def is_shallow(tree: Any) -> bool:
@@ -49,7 +49,7 @@ def is_surely_shallow(text: str | bytes) -> bool:
 def json_object(text: str | bytes) -> dict[str, Any] | None:
     """Parse `text` as a JSON object; None if it is truncated, nested too deeply, or not an object."""
     try:
-        found = load_json(text)
+        data = load_json(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return data if isinstance(data, dict) else None

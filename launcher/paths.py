@@ -78,9 +78,9 @@ def find_values_file(name: str) -> Path:
     wanted = name.removeprefix("./").removeprefix("values/").removesuffix(".yaml")
     known = presets()
     if wanted in known:
-        found = presets_dir() / f"{wanted}.yaml"
+        preset = presets_dir() / f"{wanted}.yaml"
         here = Path.cwd()
-        return found.relative_to(here) if found.is_relative_to(here) else found
+        return preset.relative_to(here) if preset.is_relative_to(here) else preset
     if "=" in name:  # as in the commands of MaxText
         raise UsageError(f'The values file "{name}" was not found.', f"To set a value: --set {name}")
     raise UsageError(

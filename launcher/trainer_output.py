@@ -216,8 +216,8 @@ def events_in_log(lines: Iterable[str]) -> Iterator[Event]:
 
 def _after(prefix: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        _, found, text = line.partition(prefix)
-        entry = json_object(text) if found else None
+        _, separator, text = line.partition(prefix)
+        entry = json_object(text) if separator else None
         if entry is not None:
             yield entry
 

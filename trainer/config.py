@@ -419,8 +419,8 @@ def _best(metrics: Path, steps: Sequence[int], source: str) -> int:
             if isinstance(loss := line.get("eval_loss"), int | float) and math.isfinite(loss):
                 losses[int(line["step"])] = loss
     # An evaluation counts the finished steps: that of a checkpoint is the last one before its step + 1.
-    found = {step: max((each for each in losses if each <= step + 1), default=None) for step in steps}
-    measured = [(losses[at], step - at, step) for step, at in found.items() if at is not None]
+    newest = {step: max((each for each in losses if each <= step + 1), default=None) for step in steps}
+    measured = [(losses[at], step - at, step) for step, at in newest.items() if at is not None]
     if not measured:
         raise ConfigError(f"from: no checkpoint of {source} has a held-out loss; set from to a run and a step of it.")
     return min(measured)[2]

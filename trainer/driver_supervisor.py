@@ -80,9 +80,9 @@ class _Supervisor:
         self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
         self._child = 0
         self._line = self._last = self._error = b""
-        self._before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
-        for each in self._before:
-            signal.signal(each, self._signalled)
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+        for number in self._before:
+            signal.signal(number, self._signalled)
 
     def one_life(self) -> int | None:
         """Fork. Returns None in the child, else its exit code, or minus the number of the signal that ended it."""
@@ -141,8 +141,8 @@ class _Supervisor:
 
     def _become_driver(self, supervisor: int, output: int) -> None:
         self._pod_log.close()
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)

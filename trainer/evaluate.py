@@ -82,7 +82,7 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
     with _working_in(folder):
         begin = time.monotonic()
         try:
-            found = simple_evaluate(
+            results = simple_evaluate(
                 Harness(model, _Progress()),
                 tasks=list(names),
                 task_manager=manager,
@@ -100,9 +100,9 @@ def evaluate(model: Any, names: Sequence[str], folder: Path | None, limit: int |
             raise ConfigError(
                 f"{', '.join(names)} cannot be evaluated: {type(error).__name__}: {lines[0][:400].rstrip('.')}."
             ) from error
-    assert found is not None  # noqa: S101 - for the type checker; only other processes of a distributed run get None
+    assert results is not None  # noqa: S101 - for the type checker; only other processes of a distributed run get None
     seconds = time.monotonic() - begin
-    return [_result(name, found, limit, seconds) for name in found["results"]]
+    return [_result(name, results, limit, seconds) for name in results["results"]]
 
 
 def _tasks(names: Sequence[str], folder: Path | None) -> Any:
@@ -125,10 +125,10 @@ def _tasks(names: Sequence[str], folder: Path | None) -> Any:
     return manager
 
 
-def _result(name: str, found: Mapping[str, Any], limit: int | None, seconds: float) -> dict[str, Any]:
+def _result(name: str, results: Mapping[str, Any], limit: int | None, seconds: float) -> dict[str, Any]:
     """Return a task's result. `metrics` are its numbers by name; a name with a comma has the name of a filter."""
     metrics, errors = {}, {}
-    for key, value in found["results"][name].items():
+    for key, value in results["results"][name].items():
         metric, comma, filtered = key.partition(",")
         if not comma or isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -137,8 +137,8 @@ def _result(name: str, found: Mapping[str, Any], limit: int | None, seconds: flo
             errors[_metric(metric.removesuffix("_stderr"), filtered)] = number
         else:
             metrics[_metric(metric, filtered)] = number
-    better = found.get("higher_is_better", {}).get(name) or {}
-    samples = found.get("n-samples", {}).get(name) or {}
+    better = results.get("higher_is_better", {}).get(name) or {}
+    samples = results.get("n-samples", {}).get(name) or {}
     return {
         "task": name,
         "metrics": metrics,
@@ -147,8 +147,8 @@ def _result(name: str, found: Mapping[str, Any], limit: int | None, seconds: flo
         "samples": samples.get("effective"),
         "samples_total": samples.get("original"),
         "limit": limit,
-        "shots": found.get("n-shot", {}).get(name),
-        "version": found.get("versions", {}).get(name),
+        "shots": results.get("n-shot", {}).get(name),
+        "version": results.get("versions", {}).get(name),
         "harness": f"lm-eval {importlib.metadata.version('lm_eval')}",
         "seconds": round(seconds, 3),
     }

@@ -151,8 +151,8 @@ def describe(error: BaseException, failed: str = "") -> str:
 
 def _sentence(error: BaseException) -> str:
     text = _first_line(error)
-    if found := _NO_MEMORY.search(text):
-        return f"the run is out of memory ({found[0].removesuffix('.')}); {_LESS_MEMORY}"
+    if match := _NO_MEMORY.search(text):
+        return f"the run is out of memory ({match[0].removesuffix('.')}); {_LESS_MEMORY}"
     return f"{type(error).__name__}: {text}"
 
 

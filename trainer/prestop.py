@@ -197,7 +197,7 @@ def _catches(pid: int, number: signal.Signals) -> bool:
 
 def _processes() -> dict[int, Process]:
     """Return every process of this pod (or machine) by its id, without zombies."""
-    found = {}
+    by_id = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
@@ -206,8 +206,8 @@ def _processes() -> dict[int, Process]:
 
                 stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
                 if stat[0] not in "ZX":
-                    found[int(entry.name)] = Process(int(entry.name), int(stat[1]), tuple(words))
-    return found
+                    by_id[int(entry.name)] = Process(int(entry.name), int(stat[1]), tuple(words))
+    return by_id
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ def refusals(config: RunConfig) -> list[str]:
     """
     own = environment(config)
     flags = own.get("XLA_FLAGS", "")
-    found = re.search(rf"--{_FORCED}=(\d+)", flags)
-    each = int(found[1]) if found else config.chips // config.hosts
-    os.environ |= own | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{flags} --{_FORCED}={each * config.hosts}"}
+    forced = re.search(rf"--{_FORCED}=(\d+)", flags)
+    devices = int(forced[1]) if forced else config.chips // config.hosts
+    os.environ |= own | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{flags} --{_FORCED}={devices * config.hosts}"}
     deferred_imports.defer_unused_imports()
     from absl import flags as absl_flags
 

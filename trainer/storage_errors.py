@@ -24,13 +24,13 @@ _TEXTS = {os.strerror(number): number for number in _KNOWN}
 
 def named(error: BaseException, config: RunConfig) -> StorageError | None:
     """Return a storage error as a sentence for the run's reason, or None if the error is not the storage's."""
-    for each in _chain(error):
-        if isinstance(each, StorageError):
-            return each
-        number = _number(each)
-        if number is not None and _is_ours(each, number, config):
+    for cause in _chain(error):
+        if isinstance(cause, StorageError):
+            return cause
+        number = _number(cause)
+        if number is not None and _is_ours(cause, number, config):
             return (StorageFullError if number in _FULL else StorageError)(_sentence(number, config))
-    lost = isinstance(error, OSError) or any("NOT_FOUND" in str(each) for each in _chain(error))
+    lost = isinstance(error, OSError) or any("NOT_FOUND" in str(cause) for cause in _chain(error))
     if _moved(config) or (lost and not config.folder.is_dir()):
         return StorageError(
             f"The run's folder {config.folder} is missing: {_what(config)} is not mounted, or the folder was removed. "
@@ -69,9 +69,9 @@ def _chain(error: BaseException | None, seen: frozenset[int] = frozenset()) -> I
         getattr(error, "controller_failure", None),
     ]
     inner += [*(getattr(error, "worker_failures", None) or {}).values(), *getattr(error, "exceptions", ())]
-    for each in inner:
-        if isinstance(each, BaseException):
-            yield from _chain(each, seen)
+    for cause in inner:
+        if isinstance(cause, BaseException):
+            yield from _chain(cause, seen)
 
 
 def _number(error: BaseException) -> int | None:

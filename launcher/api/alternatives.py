@@ -41,27 +41,27 @@ def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan
 
     plans = alternatives(plan)
     config = backend.config_of(plan.name)
-    for each in plans:
-        if config and not config_difference(config, each.config):
-            return _with_others(each, plans), []
-    errors = [(each, [] if plan.force else list(_errors(each, backend))) for each in plans]
-    kept = [each for each, found in errors if not found]
+    for candidate in plans:
+        if config and not config_difference(config, candidate.config):
+            return _with_others(candidate, plans), []
+    errors = [(candidate, [] if plan.force else list(_errors(candidate, backend))) for candidate in plans]
+    kept = [candidate for candidate, problems in errors if not problems]
     if not kept:
         failed = CheckFailed(in_alternatives(errors))
         failed.hint = "No alternative of slice.any is possible. To submit the first anyway, use --force."
         raise failed
-    first = next((each for each in kept if backend.has_room(each)), kept[0])
+    first = next((candidate for candidate in kept if backend.has_room(candidate)), kept[0])
     dropped = [f"Warning: {problem}" for problem in in_alternatives(errors)]
     return _with_others(first, kept), [*dropped, f"Submitting {first.alternative}."]
 
 
-def in_alternatives(found: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> list[Problem]:
+def in_alternatives(alternatives: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> list[Problem]:
     """Return the problems of alternatives as those of the whole run: warnings, if another alternative has no error."""
     from launcher.config.checks.problems import ERROR, WARNING, has_errors
 
     problems = []
-    possible = any(not has_errors(of_one) for _, of_one in found)
-    for plan, of_one in found:
+    possible = any(not has_errors(of_one) for _, of_one in alternatives)
+    for plan, of_one in alternatives:
         for problem in of_one:
             text = problem.message
             if problem.severity == ERROR and possible:

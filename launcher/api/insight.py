@@ -25,9 +25,9 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
     """
     from launcher.diagnose.explain.explanation import explain_run
 
-    found = find_run(name.removeprefix("run/"), target, summary=True)
-    if found is not None:
-        return explain_run(*found)
+    run = find_run(name.removeprefix("run/"), target, summary=True)
+    if run is not None:
+        return explain_run(*run)
     explained = None
     if target.cluster_requested:
         with contextlib.suppress(LauncherError):  # the error is that there is no such run
@@ -46,7 +46,7 @@ def doctor(target: Target = DEFAULT_TARGET, files: Sequence[str] = (), sets: Seq
 
     from launcher.diagnose.doctor import examine
 
-    found = examine(target)
+    findings = examine(target)
     if files or sets:
         compared = cluster_findings(files, sets)
         if compared is None:
@@ -54,5 +54,5 @@ def doctor(target: Target = DEFAULT_TARGET, files: Sequence[str] = (), sets: Seq
                 "No installed package of the launcher creates clusters, so the values cannot be compared with one.",
                 "Leave out -f.",
             )
-        found += compared
-    return found
+        findings += compared
+    return findings

@@ -15,7 +15,7 @@ def metrics(name: str, *, target: Target = DEFAULT_TARGET) -> list[dict[str, Any
     held-out evaluation (step, eval_loss, time). For a step that was repeated after a restart, the later entry is used.
     On a cluster, the metrics are read from the run's log: raises LauncherError if the log was deleted with its pods.
     """
-    backend, found = find(name, target)
-    entries = backend.metrics(found.name)
+    backend, status = find(name, target)
+    entries = backend.metrics(status.name)
     latest = {(entry["step"], "eval_loss" in entry): entry for entry in entries if isinstance(entry.get("step"), int)}
     return [latest[key] for key in sorted(latest)]

@@ -74,18 +74,18 @@ def check(
         user = load(files, sets)
     except InvalidFile as error:
         return [error_in_file(error)]
-    found = [*check_launch(user, chart_defaults(CHART), name=name), *other_charts(CHART, user)]
-    if has_errors(found):
-        return found
+    problems = [*check_launch(user, chart_defaults(CHART), name=name), *other_charts(CHART, user)]
+    if has_errors(problems):
+        return problems
     wanted = plan_launch(user, chart_defaults(CHART), name=name)
     of_each = []
-    for each in alternatives(wanted):
-        misfit = hooks.misfit(each)
+    for alternative in alternatives(wanted):
+        misfit = hooks.misfit(alternative)
         of_one = [] if misfit is None else [misfit]
-        if (live or each.kind is RunKind.LOCAL) and not has_errors([*found, *of_one]):
-            of_one += backend_for(each, target).problems(each)
-        of_each.append((each, of_one))
-    return [*found, *(in_alternatives(of_each) if wanted.others else of_each[0][1])]
+        if (live or alternative.kind is RunKind.LOCAL) and not has_errors([*problems, *of_one]):
+            of_one += backend_for(alternative, target).problems(alternative)
+        of_each.append((alternative, of_one))
+    return [*problems, *(in_alternatives(of_each) if wanted.others else of_each[0][1])]
 
 
 def refuse_misfits(*plans: LaunchPlan) -> None:
@@ -95,8 +95,8 @@ def refuse_misfits(*plans: LaunchPlan) -> None:
     """
     from launcher.config.plan import CheckFailed
 
-    found = [one for plan in plans if not plan.force and (one := hooks.misfit(plan)) is not None]
-    if found:
-        failed = CheckFailed(list(dict.fromkeys(found)))
+    misfits = [misfit for plan in plans if not plan.force and (misfit := hooks.misfit(plan)) is not None]
+    if misfits:
+        failed = CheckFailed(list(dict.fromkeys(misfits)))
         failed.hint = "launcher forecast shows the details; --force submits it anyway."
         raise failed

@@ -50,7 +50,7 @@ def run_or_model[Run](
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(_has_model, name, target)
         try:
-            found = find()
+            run = find()
         except LauncherError as error:
             if asked.result():
                 raise IsServedModel(name, target, ends=ends) from error
@@ -60,7 +60,7 @@ def run_or_model[Run](
                 f'Both a run "{name}" and a served model "{name}" exist.',
                 f"Use run/{name} for the run. To show both: launcher list",
             )
-        return found
+        return run
 
 
 def _has_model(name: str, target: Target) -> bool:

@@ -44,12 +44,12 @@ def value_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def _items(names: Iterable[str], incomplete: str, separator: str) -> list[CompletionItem]:
-    found: dict[str, None] = {}
+    completed: dict[str, None] = {}
     for name in names:
         if name.startswith(incomplete):
             head, more, _ = name[len(incomplete) :].partition(separator)
-            found[incomplete + head + more] = None
-    return [CompletionItem(each) for each in found]
+            completed[incomplete + head + more] = None
+    return [CompletionItem(each) for each in completed]
 
 
 def _keys(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:

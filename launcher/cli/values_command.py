@@ -33,10 +33,10 @@ class ValuesCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[FILE]..."]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
-            return found
-        return [*found, *values_files(ctx, None, incomplete)]
+            return items
+        return [*items, *values_files(ctx, None, incomplete)]
 
     def _with_option(self, args: list[str]) -> Iterator[str]:
         words = 0

@@ -24,14 +24,14 @@ INSTEAD_OF: dict[str, str] = {word: use for use, words in _TABLE["instead_of"].i
 @functools.cache
 def groups() -> dict[str, dict[str, str]]:
     """Return the verbs and their one-line helps by group: those of the core, then those of each product."""
-    found = {title: {verb: command.help for verb, command in rows.items()} for title, rows in _GROUPS.items()}
+    by_title = {title: {verb: command.help for verb, command in rows.items()} for title, rows in _GROUPS.items()}
     output.narrate(*(f"Warning: {problem}" for problem in plugins.problems()))
     for product in plugins.products():
         added = {verb: command.help for verb, command in product.commands.items() if verb not in CORE}
         for verb in sorted(product.commands.keys() & CORE.keys()):
             output.narrate(f'Warning: The command "{verb}" of {product.package} is left out: the launcher has it.')
-        found.setdefault(product.title, {}).update(added)
-    return {title: group for title, group in found.items() if group}
+        by_title.setdefault(product.title, {}).update(added)
+    return {title: group for title, group in by_title.items() if group}
 
 
 def verbs() -> dict[str, str]:

@@ -32,15 +32,15 @@ class Preset:
 def presets(what: str = "") -> list[Preset]:
     """Return the presets with `what` in their names. Raises UsageError if there is none."""
     names = paths.presets()
-    found = [name for name in names if what.lower() in name]
-    if not found:
+    matching = [name for name in names if what.lower() in name]
+    if not matching:
         folders = sorted({name.partition("/")[0] for name in names if "/" in name})
         raise UsageError(
             f'No preset has "{what}" in its name.',
             f"Use launcher presets, or one of its folders: {', '.join(folders)}.",
         )
     defaults = chart_defaults("run")
-    return [_preset(name, defaults) for name in found]
+    return [_preset(name, defaults) for name in matching]
 
 
 def _preset(name: str, defaults: Values) -> Preset:

@@ -22,7 +22,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     if (new.get("run") or {}).get("command"):
         return []
     ours, theirs = _train(new), _train(old)
-    found = {f"train.{key}": pair for key, pair in differences(theirs, ours).items()}
+    changes = {f"train.{key}": pair for key, pair in differences(theirs, ours).items()}
     pairs = {"train.opt_type": tuple(models.settings(each).get("opt_type") for each in (theirs, ours))}
     if models.name_of(ours) == models.name_of(theirs) == "default":
         pairs |= {f"train.{key}": (bool(theirs.get(key)), bool(ours.get(key))) for key in _SWITCHES.split()}
@@ -34,10 +34,10 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
     if any((new.get("data") or {}).get(key) for key in ("files", "corpus")):  # each host has its own position in it
         pairs["hosts"] = (_hosts(old), _hosts(new))
-    found |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
+    changes |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:
-        found["train.steps"] = (f"{done} done", steps)
-    return [f"{key}: {_text(was)} -> {_text(now)}" for key, (was, now) in found.items()]
+        changes["train.steps"] = (f"{done} done", steps)
+    return [f"{key}: {_text(was)} -> {_text(now)}" for key, (was, now) in changes.items()]
 
 
 def _train(config: Mapping[str, Any]) -> dict[str, Any]:

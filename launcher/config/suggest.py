@@ -18,9 +18,9 @@ def closest(word: str, words: Iterable[str], count: int = 1) -> list[str]:
         by_plain.setdefault(bare(known), known)
     if bare(word) in by_plain:
         return [by_plain[bare(word)]]
-    found = [by_plain[known] for known in by_plain if _one_slip(bare(word), known)]
-    found += [by_plain[match] for match in get_close_matches(bare(word), by_plain, n=count, cutoff=0.7)]
-    return list(dict.fromkeys(found))[:count]
+    matches = [by_plain[known] for known in by_plain if _one_slip(bare(word), known)]
+    matches += [by_plain[match] for match in get_close_matches(bare(word), by_plain, n=count, cutoff=0.7)]
+    return list(dict.fromkeys(matches))[:count]
 
 
 def _one_slip(word: str, known: str) -> bool:

@@ -142,12 +142,12 @@ class Helm:
         """Return the release's revisions, oldest first; [] if the release does not exist."""
         command = ["history", release, "--namespace", namespace, "--output", "json"]
         try:
-            found = json.loads(self._run(command, release=release))
+            entries = json.loads(self._run(command, release=release))
         except NoRelease:
             return []
         return [
             Release(release, namespace, int(entry["revision"]), entry["status"], entry["chart"], str(entry["updated"]))
-            for entry in found
+            for entry in entries
         ]
 
     def releases(self, namespace: str | None = None) -> list[Release]:
@@ -286,11 +286,11 @@ def _pyhelm3() -> Any:
 def find_helm() -> str:
     """Return the path of Helm: $SLIPWAY_HELM, else `helm` on the PATH. Raises NoHelm if it is not found."""
     given = os.environ.get("SLIPWAY_HELM")
-    found = shutil.which(given or "helm")
-    if found is None:
+    path = shutil.which(given or "helm")
+    if path is None:
         missing = f"SLIPWAY_HELM is {given}, which is not an executable" if given else "There is no helm on the PATH"
         raise NoHelm(f"{missing}; the charts cannot be rendered without it.", _INSTALL)
-    return found
+    return path
 
 
 def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:

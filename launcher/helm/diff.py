@@ -162,8 +162,8 @@ def _claim(cluster: Cluster, live: Manifest, owner: Owner) -> None:
     name = objects.annotation(live, "meta.helm.sh/release-name")
     space = objects.annotation(live, "meta.helm.sh/release-namespace")
     if (name, space) != owner:
-        found = (str(live["kind"]), objects.name(live), objects.namespace(live))
-        raise unowned(*found, cluster.name, name, space, owner.release)
+        identity = (str(live["kind"]), objects.name(live), objects.namespace(live))
+        raise unowned(*identity, cluster.name, name, space, owner.release)
 
 
 def _change(obj: Manifest, action: str, fields: tuple[FieldChange, ...] = ()) -> ObjectChange:
@@ -212,8 +212,8 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
     if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
         old, new = keyed
     if isinstance(old, list) and isinstance(new, list) and len(json.dumps([old, new])) > _LONG:
-        for found in _items(_spell_path(path), old, new):
-            yield found[0], hide(path, found[1]), hide(path, found[2])
+        for difference in _items(_spell_path(path), old, new):
+            yield difference[0], hide(path, difference[1]), hide(path, difference[2])
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
             yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
@@ -256,10 +256,10 @@ def _spell_path(path: Sequence[str]) -> str:
 
 def _parsed(value: Any) -> Any:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
-    return found if isinstance(found, Mapping) else value
+    return parsed if isinstance(parsed, Mapping) else value
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -75,15 +75,15 @@ def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
     release = history[-1]
     if release.status != "uninstalling" and alive(release):
         raise busy(release)
-    found = helm.objects(release)
-    if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(found):
+    manifests = helm.objects(release)
+    if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(manifests):
         raise LauncherError(
             f"The release {name} in the namespace {release.namespace} was installed from the chart {release.chart}, "
             "which is not a chart of Slipway; nothing was changed.",
             f"helm uninstall {name} -n {release.namespace} removes it.",
         )
-    kept = [obj for obj in found if diff.is_kept(obj)]
-    removed = [obj for obj in found if not diff.is_kept(obj) and diff.live_object(cluster, obj) is not None]
+    kept = [obj for obj in manifests if diff.is_kept(obj)]
+    removed = [obj for obj in manifests if not diff.is_kept(obj) and diff.live_object(cluster, obj) is not None]
     in_clusters, unseen = hooks.active_jobs(cluster, removed)
     needed_by = users.in_queues(cluster, removed) + in_clusters
     unseen += sorted(cluster.unreadable)  # they may need it
@@ -126,5 +126,5 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
     )
 
 
-def _made_by_slipway(found: Sequence[Manifest]) -> bool:
-    return all(objects.label(obj, label_keys.PART_OF) == "slipway" for obj in found)
+def _made_by_slipway(manifests: Sequence[Manifest]) -> bool:
+    return all(objects.label(obj, label_keys.PART_OF) == "slipway" for obj in manifests)

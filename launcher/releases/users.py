@@ -25,12 +25,12 @@ def in_queues(cluster: Cluster, made: Sequence[Manifest]) -> list[str]:
     local = {(objects.namespace(obj), objects.name(obj)) for obj in made if obj["kind"] == "LocalQueue"}
     if not queues and not local:
         return []
-    found = [
+    runs = [
         _run(workload)
         for workload in _unfinished(cluster)
         if workload.cluster_queue in queues or (workload.namespace, workload.local_queue) in local
     ]
-    return sorted(found)
+    return sorted(runs)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher import plugins
-from launcher.config.checks import rules as checks
+from launcher.config.checks import rules as check_rules
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import Violation, violations
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
-from launcher.config.values import files as values
+from launcher.config.values import files as values_files
 from launcher.config.values.tree import Node, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
 
@@ -28,7 +28,7 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     violate the schema, or if a served model does not fit its slice.
     """
 
-    user = values.load(files, sets)
+    user = values_files.load(files, sets)
     if not user.tree:
         raise LauncherError("No values are given: use -f FILE or --set.")
     if chart == "queues":
@@ -63,7 +63,7 @@ def without_cluster(user: Values) -> Values:
 
 def effective_of(chart: str, user: Values) -> Values:
     """Return the effective values. Raises CheckFailed if the values violate the schema."""
-    effective = with_defaults(user, values.chart_defaults(chart))
+    effective = with_defaults(user, values_files.chart_defaults(chart))
     problems = list(_problems(chart, CheckContext(user, effective)))
     if problems:
         raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
@@ -80,10 +80,10 @@ def of_chart(sentence: str, user: Values) -> Problem:
 
 
 def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
-    schema = checks.schema(chart)
-    own = checks.chart_violations(chart, case.tree)
+    schema = check_rules.schema(chart)
+    own = check_rules.chart_violations(chart, case.tree)
     tables = case.tree.get("common")
-    common = violations(checks.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
+    common = violations(check_rules.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
     yield from (problem_of(violation, schema, case) for violation in [*own, *common])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.backends.kubernetes.run_object import RunObject
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import Excerpt
@@ -69,7 +69,7 @@ def in_turn(*observations: ObservedRun | None) -> Callable[[], ObservedRun | Non
 
 def read(cluster: Streams, observe: Callable[[], ObservedRun | None], **options: Any) -> list[str]:
     arguments: dict[str, Any] = {"follow": True, "worker": None, "pause": 0.0, **options}
-    return list(kube_logs.lines(cluster, observe, **arguments))  # type: ignore[arg-type]  # it has the needed methods
+    return list(kubernetes_logs.lines(cluster, observe, **arguments))  # type: ignore[arg-type]  # it has the needed methods
 
 
 def at(second: int, text: str, fraction: str = "") -> str:

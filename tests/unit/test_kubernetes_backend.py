@@ -14,7 +14,7 @@ import pytest
 
 from launcher import api
 from launcher.backends.base import State
-from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.backends.kubernetes import submitter as kubernetes
 from launcher.backends.kubernetes.submitter import KubernetesSubmitter
 from launcher.config.checks.problems import ERROR, Problem
@@ -183,7 +183,7 @@ def test_a_running_run_whose_worker_failed_is_restarting() -> None:
 
 
 def test_the_first_loss_of_a_long_log_is_unknown() -> None:
-    steps = [f'{METRICS_PREFIX}{{"step": {step}, "loss": {500 - step}}}' for step in range(kube_logs.TAIL_LINES)]
+    steps = [f'{METRICS_PREFIX}{{"step": {step}, "loss": {500 - step}}}' for step in range(kubernetes_logs.TAIL_LINES)]
     status = with_log(*steps[:-1])
     assert (status.loss_first, status.loss) == (500.0, 102.0)
     status = with_log(*steps)

@@ -286,8 +286,8 @@ _AVAILABLE = re.compile(r"exceeds available HBM \((?P<size>[\d.]+[KMGT]?)\)")
 
 def capacity_in(text: str) -> int | None:
     """Return the available HBM that an out-of-memory error reports, in bytes, or None if it reports none."""
-    found = _AVAILABLE.search(text)
-    return bytes_of(found["size"]) if found else None
+    match = _AVAILABLE.search(text)
+    return bytes_of(match["size"]) if match else None
 
 
 def is_out_of_hbm(text: str) -> bool:
@@ -341,10 +341,10 @@ def kernel_overflow(text: str) -> AotError | None:
 
     Its details `used` and `limit` are bytes.
     """
-    found = _SCOPED.search(text) or _WHOLE.search(text) or _SCALAR.search(text)
-    if found is None:
+    match = _SCOPED.search(text) or _WHOLE.search(text) or _SCALAR.search(text)
+    if match is None:
         return None
-    parts = found.groupdict()
+    parts = match.groupdict()
     op_name = _OP_NAME.search(text)
     kernel = str(parts.get("kernel") or (op_name[1] if op_name else "a kernel"))
     used, limit = bytes_of(parts["used"]), bytes_of(parts["limit"])
@@ -352,7 +352,7 @@ def kernel_overflow(text: str) -> AotError | None:
     attention = "splash" in text or "attention" in kernel
     smaller = "lower the train.sa_block_* sizes" if attention else "make the kernel's blocks smaller"
     flag = None
-    if found.re is _SCOPED:
+    if match.re is _SCOPED:
         flag = "--xla_tpu_scoped_vmem_limit_kib"
         smaller += f", or raise {flag} (worker.env.LIBTPU_INIT_ARGS) to {math.ceil(used / 1024)} or more"
     return AotError(

@@ -86,16 +86,16 @@ def refused_flag(text: str) -> AotError | None:
     users can search for, and `where`, the key that set it.
     """
     for pattern, where, verb in _FLAGS:
-        found = pattern.search(text)
-        if found:
-            flag = "--" + found["flag"].removeprefix("--")
-            says = verb.format(**found.groupdict())
+        match = pattern.search(text)
+        if match:
+            flag = "--" + match["flag"].removeprefix("--")
+            says = verb.format(**match.groupdict())
             place = where if where.startswith("train.") else f"worker.env.{where}"
             hint = ""
             if where == "XLA_FLAGS" and flag.startswith(("--xla_tpu", "--xla_jf")):
                 hint = "; flags of the TPU compiler belong in LIBTPU_INIT_ARGS"
             # Removing the flag is not enough: another flag of the run may enable the same feature.
-            cure = f"set {flag}={found['wanted']}" if "wanted" in pattern.groupindex else "remove it or correct it"
+            cure = f"set {flag}={match['wanted']}" if "wanted" in pattern.groupindex else "remove it or correct it"
             return AotError("flag", f"The compiler {says} {flag} ({place}); {cure}{hint}.", flag=flag, where=place)
     return None
 

@@ -87,21 +87,21 @@ class Instruction:
     @cached_property
     def cycles(self) -> int | None:
         """The compiler's estimate of its duration, in clock cycles of the TensorCore; None if there is none."""
-        found = _CYCLES.search(self.attributes)
-        return int(found[1]) if found else None
+        match = _CYCLES.search(self.attributes)
+        return int(match[1]) if match else None
 
     @property
     def op_name(self) -> str:
         """JAX's name of its origin in the traced Python program; "" if the compiler added the instruction."""
-        found = _OP_NAME.search(self.attributes)
-        return found[1] if found else ""
+        match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
 
     def attribute(self, key: str) -> str:
         """Return the text of an attribute: up to the closing brace, or one word; "" if the attribute is missing."""
-        found = re.search(rf"(?:^|[ ,]){re.escape(key)}=", self.attributes)
-        if not found:
+        match = re.search(rf"(?:^|[ ,]){re.escape(key)}=", self.attributes)
+        if not match:
             return ""
-        return _value_at(self.attributes, found.end())
+        return _value_at(self.attributes, match.end())
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -155,16 +155,16 @@ class Module:
     def _goes_by(self, loop: Instruction, element: int) -> int:
         """Return the constant that a loop's body adds to that element of its tuple, or 1 if it is not a constant."""
         body = self.computations[loop.attribute("body").lstrip("%")]
-        found = self._value(body, element)
-        while found is not None:
-            each, among = found
-            if each.op == "add":
-                constants = [self._constant(among[name], among) for name in each.operands if name in among]
+        produced = self._value(body, element)
+        while produced is not None:
+            instruction, among = produced
+            if instruction.op == "add":
+                constants = [self._constant(among[name], among) for name in instruction.operands if name in among]
                 added = [value for value in constants if value]
                 return added[0] if len(added) == 1 and added[0] > 0 else 1
-            if each.op not in ("copy", "bitcast", "convert") or each.operands[0] not in among:
+            if instruction.op not in ("copy", "bitcast", "convert") or instruction.operands[0] not in among:
                 return 1
-            found = (among[each.operands[0]], among)
+            produced = (among[instruction.operands[0]], among)
         return 1
 
     def _starts_at(self, loop: Instruction, element: int) -> int:
@@ -181,27 +181,35 @@ class Module:
     ) -> tuple[Instruction, dict[str, Instruction]] | None:
         """Return the instruction that produces that element of a computation's result, and all instructions of its
         computation by name; None if they are not found."""
-        among = {each.name: each for each in computation}
-        root = next(each for each in computation if each.is_root)
+        among = {instruction.name: instruction for instruction in computation}
+        root = next(instruction for instruction in computation if instruction.is_root)
         if root.op != "tuple" or len(root.operands) <= element or root.operands[element] not in among:
             return None
-        each = among[root.operands[element]]
-        if each.op == "fusion" and each.called and each.called[0] in self.computations:
-            inside = self.computations[each.called[0]]
+        instruction = among[root.operands[element]]
+        if instruction.op == "fusion" and instruction.called and instruction.called[0] in self.computations:
+            inside = self.computations[instruction.called[0]]
             return next(inner for inner in inside if inner.is_root), {inner.name: inner for inner in inside}
-        return each, among
+        return instruction, among
 
     @staticmethod
-    def _constant(each: Instruction, among: Mapping[str, Instruction]) -> int | None:
-        while each.op in ("copy", "bitcast", "convert") and each.operands and each.operands[0] in among:
-            each = among[each.operands[0]]
-        return int(each.arguments) if each.op == "constant" and re.fullmatch(r"-?\d+", each.arguments) else None
+    def _constant(instruction: Instruction, among: Mapping[str, Instruction]) -> int | None:
+        while (
+            instruction.op in ("copy", "bitcast", "convert")
+            and instruction.operands
+            and instruction.operands[0] in among
+        ):
+            instruction = among[instruction.operands[0]]
+        return (
+            int(instruction.arguments)
+            if instruction.op == "constant" and re.fullmatch(r"-?\d+", instruction.arguments)
+            else None
+        )
 
     def walk(self, name: str) -> Iterator[Instruction]:
         """Yield all instructions of a computation and of the computations that it calls."""
-        for each in self.computations[name]:
-            yield each
-            for called in each.called:
+        for instruction in self.computations[name]:
+            yield instruction
+            for called in instruction.called:
                 if called in self.computations:
                     yield from self.walk(called)
 
@@ -211,11 +219,11 @@ def _element(compare: Instruction, among: Mapping[str, Instruction]) -> int | No
     for name, written in re.findall(r"%([\w.\-]+)(?:#(\d+))?", compare.arguments):
         if written:
             return int(written)
-        each = among.get(name)
-        while each is not None and each.op in ("copy", "bitcast", "convert"):
-            each = among.get(each.operands[0])
-        if each is not None and each.op == "get-tuple-element":
-            return int(each.attribute("index"))
+        instruction = among.get(name)
+        while instruction is not None and instruction.op in ("copy", "bitcast", "convert"):
+            instruction = among.get(instruction.operands[0])
+        if instruction is not None and instruction.op == "get-tuple-element":
+            return int(instruction.attribute("index"))
     return None
 
 
@@ -316,12 +324,12 @@ def _value_at(text: str, start: int) -> str:
 
 def arrays_of(shape: str) -> tuple[Array, ...]:
     """Return the arrays of a shape's text; those of a tuple in their order."""
-    found = []
-    for each in _ARRAY.finditer(re.sub(r"/\*.*?\*/", "", shape)):
-        space = _SPACE.search(each["layout"] or "")
-        dims = tuple(int(size.lstrip("<=")) for size in each["dims"].split(",") if size)
-        found.append(Array(each["type"], dims, int(space[1]) if space else HBM))
-    return tuple(found)
+    arrays = []
+    for match in _ARRAY.finditer(re.sub(r"/\*.*?\*/", "", shape)):
+        space = _SPACE.search(match["layout"] or "")
+        dims = tuple(int(size.lstrip("<=")) for size in match["dims"].split(",") if size)
+        arrays.append(Array(match["type"], dims, int(space[1]) if space else HBM))
+    return tuple(arrays)
 
 
 def groups_of(text: str) -> tuple[tuple[int, ...], ...]:

@@ -31,12 +31,12 @@ def largest_buffers(text: str, module: Module) -> list[dict[str, Any]]:
     size of each, `count` their number.
     """
     alive = alive_at_peak(text, module)
-    counted = Counter((each.name, each.shape, each.kind, each.bytes) for each in alive)
+    counted = Counter((buffer.name, buffer.shape, buffer.kind, buffer.bytes) for buffer in alive)
     entries: list[dict[str, Any]] = [
         {"name": name, "bytes": size, "shape": shape, "kind": kind, "count": count}
         for (name, shape, kind, size), count in counted.items()
     ]
-    return sorted(entries, key=lambda each: (-each["bytes"] * each["count"], each["name"]))[:LARGEST]
+    return sorted(entries, key=lambda buffer: (-buffer["bytes"] * buffer["count"], buffer["name"]))[:LARGEST]
 
 
 def alive_at_peak(text: str, module: Module) -> list[Buffer]:
@@ -76,19 +76,23 @@ class _Liveness:
 
     def at_peak(self) -> list[Buffer]:
         entry = self._module.computations[self._module.entry]
-        parameters = {int(each.arguments): self._argument(each) for each in entry if each.op == "parameter"}
+        parameters = {
+            int(instruction.arguments): self._argument(instruction)
+            for instruction in entry
+            if instruction.op == "parameter"
+        }
         held = frozenset(leaf for value in parameters.values() for leaf in _leaves(value))
-        root = next(each for each in entry if each.is_root)
+        root = next(instruction for instruction in entry if instruction.is_root)
         slots = {
             operand: parameters[self._aliases[place]]
             for place, operand in enumerate(root.operands)
             if place in self._aliases
         }
         self._walk(self._module.entry, [parameters[index] for index in sorted(parameters)], held, slots)
-        return sorted(self._alive, key=lambda each: -each.bytes)
+        return sorted(self._alive, key=lambda instruction: -instruction.bytes)
 
-    def _argument(self, each: Instruction) -> _Value:
-        return _value_of(each.shape, path_in_state(each.op_name) or each.name, "argument")
+    def _argument(self, instruction: Instruction) -> _Value:
+        return _value_of(instruction.shape, path_in_state(instruction.op_name) or instruction.name, "argument")
 
     def _walk(
         self, name: str, parameters: Sequence[_Value], held: frozenset[Buffer], slots: Mapping[str, _Value]
@@ -104,17 +108,17 @@ class _Liveness:
         owners: dict[Buffer, int] = {}
         alive: dict[Buffer, None] = {}
         ends: dict[int, list[Buffer]] = {}
-        for index, each in enumerate(schedule):
-            value = self._value(each, values, parameters, carried, index, last_use)
-            values[each.name] = value
+        for index, instruction in enumerate(schedule):
+            value = self._value(instruction, values, parameters, carried, index, last_use)
+            values[instruction.name] = value
             for leaf in _leaves(value):
                 if leaf not in held and leaf not in owners:
                     alive[leaf] = None
                 # An instruction that returns an earlier buffer keeps it alive until its own last use.
-                until = max(owners.get(leaf, index), last_use.get(each.name, index))
+                until = max(owners.get(leaf, index), last_use.get(instruction.name, index))
                 owners[leaf] = until
                 ends.setdefault(until, []).append(leaf)
-            self._inside(each, values, held | frozenset(alive))
+            self._inside(instruction, values, held | frozenset(alive))
             self._note(held, alive)
             for leaf in ends.pop(index, ()):
                 if owners[leaf] == index and leaf in alive:
@@ -125,69 +129,69 @@ class _Liveness:
         if size > self._peak:
             self._peak, self._alive = size, held | frozenset(alive)
 
-    def _inside(self, each: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
+    def _inside(self, instruction: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
         """Walk the computations that an instruction executes one instruction after another: loops, calls, branches."""
-        given = [values.get(operand) for operand in each.operands]
-        if each.op == "while":
-            body = each.attribute("body").lstrip("%")
+        given = [values.get(operand) for operand in instruction.operands]
+        if instruction.op == "while":
+            body = instruction.attribute("body").lstrip("%")
             root = next(step for step in self._module.computations[body] if step.is_root)
             loop = given[0] if isinstance(given[0], tuple) else ()
             self._walk(body, given[:1], held, dict(zip(root.operands, loop, strict=False)))
-        elif each.op == "call":
-            for called in each.called:
+        elif instruction.op == "call":
+            for called in instruction.called:
                 self._walk(called, given, held, {})
-        elif each.op == "conditional":
-            for called, branch in zip(each.called, given[1:], strict=False):
+        elif instruction.op == "conditional":
+            for called, branch in zip(instruction.called, given[1:], strict=False):
                 self._walk(called, [branch], held, {})
 
     def _value(
         self,
-        each: Instruction,
+        instruction: Instruction,
         values: Mapping[str, _Value],
         parameters: Sequence[_Value],
         carried: Mapping[tuple[str, int], Buffer],
         index: int,
         last_use: Mapping[str, int],
     ) -> _Value:
-        given = [values.get(operand) for operand in each.operands]
-        if each.op == "parameter":
-            return parameters[int(each.arguments)]
-        if each.op in _NO_BUFFER:
+        given = [values.get(operand) for operand in instruction.operands]
+        if instruction.op == "parameter":
+            return parameters[int(instruction.arguments)]
+        if instruction.op in _NO_BUFFER:
             return None
-        if each.op in _SAME and given:
+        if instruction.op in _SAME and given:
             return given[0]
-        if each.op == "tuple":
+        if instruction.op == "tuple":
             return tuple(given)
-        if each.op == "get-tuple-element":
-            place = int(each.attribute("index"))
+        if instruction.op == "get-tuple-element":
+            place = int(instruction.attribute("index"))
             return given[0][place] if isinstance(given[0], tuple) and place < len(given[0]) else None
-        if each.op.endswith("-done"):
-            return _done(each, given[0] if given else None)
-        slot = carried.get((each.name, 0))
-        value = _value_of(each.shape, short_name(each), "temporary")
-        if each.op.endswith("-start") and isinstance(value, tuple):
-            return _started(each, value, given, slot)
+        if instruction.op.endswith("-done"):
+            return _done(instruction, given[0] if given else None)
+        slot = carried.get((instruction.name, 0))
+        value = _value_of(instruction.shape, short_name(instruction), "temporary")
+        if instruction.op.endswith("-start") and isinstance(value, tuple):
+            return _started(instruction, value, given, slot)
         if isinstance(value, tuple):
-            return tuple(carried.get((each.name, place), part) for place, part in enumerate(value))
-        over = self._in_place(each, index, last_use)
+            return tuple(carried.get((instruction.name, place), part) for place, part in enumerate(value))
+        over = self._in_place(instruction, index, last_use)
         if slot is None and over is None:
             return value
         written = slot if slot is not None or over is None else given[over]
-        _name_after(written, each)
+        _name_after(written, instruction)
         return written
 
-    def _in_place(self, each: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
+    def _in_place(self, instruction: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
         """Return the index of the operand that an instruction overwrites with its result, or None."""
-        stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", each.attributes)
+        stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", instruction.attributes)
         if stated:
             return int(stated[1])
-        updates = each
+        updates = instruction
         inner: Sequence[Instruction] = ()
-        if each.op == "fusion" and each.called and each.called[0] in self._module.computations:
-            inner = self._module.computations[each.called[0]]
+        if instruction.op == "fusion" and instruction.called and instruction.called[0] in self._module.computations:
+            inner = self._module.computations[instruction.called[0]]
             updates = next(step for step in inner if step.is_root)
             while updates.op == "bitcast":
-                updates = next((step for step in inner if step.name == updates.operands[0]), each)
+                updates = next((step for step in inner if step.name == updates.operands[0]), instruction)
         if updates.op != "dynamic-update-slice":
             return None
         written = 0
@@ -199,7 +203,7 @@ class _Liveness:
             if source is None or source.op != "parameter":
                 return None
             written = int(source.arguments)
-        if written >= len(each.operands) or last_use.get(each.operands[written], index) > index:
+        if written >= len(instruction.operands) or last_use.get(instruction.operands[written], index) > index:
             return None
         return written
 
@@ -207,11 +211,11 @@ class _Liveness:
 def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
     """Return the index of the last instruction that reads each one. The root's value outlives the computation."""
     uses: dict[str, int] = {}
-    for index, each in enumerate(schedule):
-        for operand in each.operands:
+    for index, instruction in enumerate(schedule):
+        for operand in instruction.operands:
             uses[operand] = index
-        if each.is_root:
-            uses[each.name] = len(schedule)
+        if instruction.is_root:
+            uses[instruction.name] = len(schedule)
     return uses
 
 
@@ -221,45 +225,47 @@ def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> di
     The keys are an instruction's name and the index in its result (0 if that is not a tuple). The instruction is the
     slot's operand itself, or the one whose result that operand views, takes an element of, or waits for.
     """
-    by_name = {each.name: each for each in schedule}
-    found: dict[tuple[str, int], Buffer] = {}
+    by_name = {instruction.name: instruction for instruction in schedule}
+    buffers: dict[tuple[str, int], Buffer] = {}
     for operand, slot in slots.items():
         name, place = operand, 0
-        while (each := by_name.get(name)) is not None:
-            if each.op == "bitcast" or each.op.endswith("-done"):
-                name = each.operands[0]
-            elif each.op == "get-tuple-element":
-                name, place = each.operands[0], int(each.attribute("index"))
+        while (instruction := by_name.get(name)) is not None:
+            if instruction.op == "bitcast" or instruction.op.endswith("-done"):
+                name = instruction.operands[0]
+            elif instruction.op == "get-tuple-element":
+                name, place = instruction.operands[0], int(instruction.attribute("index"))
             else:
                 break
-        if isinstance(slot, Buffer) and each is not None:
-            found[name, place] = slot
-    return found
+        if isinstance(slot, Buffer) and instruction is not None:
+            buffers[name, place] = slot
+    return buffers
 
 
-def _started(each: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None) -> _Value:
+def _started(
+    instruction: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None
+) -> _Value:
     """Return the value of an asynchronous start: a tuple of its operands, its results and its context."""
-    if each.op == "copy-start":  # (to, from, context)
+    if instruction.op == "copy-start":  # (to, from, context)
         return (slot or value[0], given[0] if given else None, None)
     first: _Value = tuple(given) if isinstance(value[0], tuple) else (given[0] if given else None)
     second = value[1:2] if slot is None else (slot,)
     return (first, *second, *value[2:])
 
 
-def _done(each: Instruction, started: _Value) -> _Value:
+def _done(instruction: Instruction, started: _Value) -> _Value:
     if not isinstance(started, tuple) or not started:
         return started
-    if each.op == "copy-done":
+    if instruction.op == "copy-done":
         return started[0]
-    if each.op == "all-reduce-done":
+    if instruction.op == "all-reduce-done":
         return started
     return started[1] if len(started) > 1 else started[0]
 
 
 def _leaves(value: _Value) -> Iterator[Buffer]:
     if isinstance(value, tuple):
-        for each in value:
-            yield from _leaves(each)
+        for part in value:
+            yield from _leaves(part)
     elif value is not None:
         yield value
 
@@ -289,9 +295,9 @@ def _value_of(shape: str, name: str, kind: str) -> _Value:
             whole = tuple(stack.pop())
             stack[-1].append(whole)
             place += 1
-        elif found := _ELEMENT.match(text, place):
-            stack[-1].append(_buffer(found[0], name, kind))
-            place = found.end()
+        elif match := _ELEMENT.match(text, place):
+            stack[-1].append(_buffer(match[0], name, kind))
+            place = match.end()
         else:
             place += 1
     return stack[0][0] if stack[0] else None
@@ -307,11 +313,11 @@ def _buffer(shape: str, name: str, kind: str) -> Buffer | None:
 def padded_bytes(shape: str, array: Array) -> int:
     """Return the size of an array in memory, in bytes. Each dimension is rounded up to whole tiles of its layout, for
     example T(8,128)."""
-    found = re.search(r"\{(?P<order>[\d,]*):[^}]*?T\((?P<tile>[\d,]+)\)", shape)
-    if not found or not array.dims:
+    layout = re.search(r"\{(?P<order>[\d,]*):[^}]*?T\((?P<tile>[\d,]+)\)", shape)
+    if not layout or not array.dims:
         return array.bytes
-    order = [int(axis) for axis in found["order"].split(",")]
-    tile = [int(side) for side in found["tile"].split(",")]
+    order = [int(axis) for axis in layout["order"].split(",")]
+    tile = [int(side) for side in layout["tile"].split(",")]
     sides = [array.dims[axis] for axis in reversed(order)]  # the last one is contiguous in memory
     padded = [1] * max(0, len(tile) - len(sides)) + sides
     for place in range(1, len(tile) + 1):
@@ -330,9 +336,11 @@ def path_in_state(op_name: str) -> str:
     return ".".join(keys if root == "state" else [root, *keys])
 
 
-def short_name(each: Instruction) -> str:
+def short_name(instruction: Instruction) -> str:
     """Return JAX's name for the place in the model that produces the array, without the prefix of the train step."""
-    return path_in_state(each.op_name) or each.op_name.removeprefix("jit(train_step)/") or each.name
+    return (
+        path_in_state(instruction.op_name) or instruction.op_name.removeprefix("jit(train_step)/") or instruction.name
+    )
 
 
 _NEEDED = (
@@ -359,20 +367,20 @@ _ALLOCATION = re.compile(
 
 def allocations_in(text: str) -> list[dict[str, Any]]:
     """Return the largest buffers that an out-of-memory error lists, at most LARGEST; [] if it has no list."""
-    found = []
-    for each in _ALLOCATION.finditer(text):
-        label = re.search(r"XLA label: (\S+)", each["rest"])
-        operator = (each["operator"] or "").removeprefix("jit(train_step)/")
-        found.append(
+    buffers = []
+    for match in _ALLOCATION.finditer(text):
+        label = re.search(r"XLA label: (\S+)", match["rest"])
+        operator = (match["operator"] or "").removeprefix("jit(train_step)/")
+        buffers.append(
             {
                 "name": path_in_state(operator) or operator or (label[1] if label else "unnamed"),
-                "bytes": bytes_of(each["size"]),
-                "shape": each["shape"],
-                "kind": "argument" if re.search(r"Allocation type: .*parameter", each["rest"], re.I) else "temporary",
+                "bytes": bytes_of(match["size"]),
+                "shape": match["shape"],
+                "kind": "argument" if re.search(r"Allocation type: .*parameter", match["rest"], re.I) else "temporary",
                 "count": 1,
             }
         )
-    return found[:LARGEST]
+    return buffers[:LARGEST]
 
 
 def from_refusal(text: str, capacity: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -380,7 +388,7 @@ def from_refusal(text: str, capacity: int | None) -> tuple[dict[str, Any], list[
 
     `capacity` is the available HBM in bytes. Values that the error does not contain are None.
     """
-    used = next((found["used"] for pattern in _NEEDED if (found := pattern.search(text))), None)
+    used = next((match["used"] for pattern in _NEEDED if (match := pattern.search(text))), None)
     return {
         **dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code", "peak", "host")),
         "total": bytes_of(used) if used else None,
@@ -396,11 +404,11 @@ def from_assignment(text: str, capacity: int | None) -> dict[str, Any]:
 
     XLA writes it before it generates code, so `code` and `peak` are None.
     """
-    found: dict[int, Counter[str]] = {HBM: Counter(), HOST: Counter()}
-    for each in _ASSIGNED.finditer(text):
-        says, size = each["says"], int(each["size"])
+    by_space: dict[int, Counter[str]] = {HBM: Counter(), HOST: Counter()}
+    for match in _ASSIGNED.finditer(text):
+        says, size = match["says"], int(match["size"])
         color = re.match(r"color (\d+)", says)
-        space = found.get(int(color[1]) if color else HBM)
+        space = by_space.get(int(color[1]) if color else HBM)
         if space is None or "thread-local" in says:
             continue
         given, live = "parameter" in says, "maybe-live-out" in says
@@ -409,10 +417,10 @@ def from_assignment(text: str, capacity: int | None) -> dict[str, Any]:
         space["aliased"] += size if given and live else 0
         space["temporaries"] += size if "preallocated-temp" in says else 0
     kinds = ("arguments", "outputs", "aliased", "temporaries")
-    totals: dict[str, Any] = {kind: found[HBM][kind] for kind in kinds}
+    totals: dict[str, Any] = {kind: by_space[HBM][kind] for kind in kinds}
     totals["code"] = None
     totals["total"] = totals["arguments"] + totals["outputs"] - totals["aliased"] + totals["temporaries"]
     totals["peak"] = None
-    totals["host"] = {kind: found[HOST][kind] for kind in kinds}
+    totals["host"] = {kind: by_space[HOST][kind] for kind in kinds}
     totals["capacity"] = capacity
     return totals

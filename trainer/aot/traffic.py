@@ -14,21 +14,21 @@ _SLICES = {"dynamic-slice", "slice", "gather"}
 _SAME = {"bitcast", "get-tuple-element", "reshape"}
 
 
-def traffic(each: Instruction, among: Among, computations: Mapping[str, Sequence[Instruction]]) -> int:
+def traffic(instruction: Instruction, among: Among, computations: Mapping[str, Sequence[Instruction]]) -> int:
     """Return the bytes that an instruction moves between HBM and the core.
 
     If an array is only sliced, its slices count. If an array is updated in place, the update counts.
     """
-    operands = [_operand(among, *found) for found in _OPERAND.findall(each.arguments)]
-    if each.op == "fusion" and each.called and each.called[0] in computations:
-        read, written = _touched(each.called[0], computations)
+    operands = [_operand(among, *arrays) for arrays in _OPERAND.findall(instruction.arguments)]
+    if instruction.op == "fusion" and instruction.called and instruction.called[0] in computations:
+        read, written = _touched(instruction.called[0], computations)
     else:
-        read, written = _touched_alone(each, operands)
+        read, written = _touched_alone(instruction, operands)
     moved = 0
-    for number, found in enumerate(operands):
-        whole = sum(array.bytes for array in found if array.space == HBM)
+    for number, arrays in enumerate(operands):
+        whole = sum(array.bytes for array in arrays if array.space == HBM)
         moved += min(whole, read.get(number, whole))
-    for number, array in enumerate(each.arrays):
+    for number, array in enumerate(instruction.arrays):
         if array.space == HBM:
             moved += min(array.bytes, written.get(number, array.bytes))
     return moved
@@ -41,50 +41,52 @@ def _touched(name: str, computations: Mapping[str, Sequence[Instruction]]) -> tu
     """
     body = computations[name]
     users: dict[str, list[Instruction]] = {}
-    by_name = {each.name: each for each in body}
-    for each in body:
-        for name in set(each.operands):
-            users.setdefault(name, []).append(each)
+    by_name = {instruction.name: instruction for instruction in body}
+    for instruction in body:
+        for name in set(instruction.operands):
+            users.setdefault(name, []).append(instruction)
 
-    def read(each: Instruction) -> int:
+    def read(instruction: Instruction) -> int:
         total = 0
-        for user in users.get(each.name, ()):
-            if user.op in _SLICES and user.operands[0] == each.name:
+        for user in users.get(instruction.name, ()):
+            if user.op in _SLICES and user.operands[0] == instruction.name:
                 total += user.bytes
-            elif user.op in _SAME or (user.op == "pad" and user.operands[0] == each.name):
-                total += min(each.bytes, read(user))
-            elif user.op == "fusion" and len(user.operands) == 1 and user.bytes == each.bytes:
+            elif user.op in _SAME or (user.op == "pad" and user.operands[0] == instruction.name):
+                total += min(instruction.bytes, read(user))
+            elif user.op == "fusion" and len(user.operands) == 1 and user.bytes == instruction.bytes:
                 total += read(user)  # changes only the layout
             elif user.op == "fusion" and user.called and user.called[0] in computations:
                 inner, _ = _touched(user.called[0], computations)
-                total += inner.get(user.operands.index(each.name), each.bytes)
-            elif not (_passes_on(user) or (user.op == "dynamic-update-slice" and user.operands[0] == each.name)):
-                return each.bytes
-        return min(total, each.bytes)
+                total += inner.get(user.operands.index(instruction.name), instruction.bytes)
+            elif not (_passes_on(user) or (user.op == "dynamic-update-slice" and user.operands[0] == instruction.name)):
+                return instruction.bytes
+        return min(total, instruction.bytes)
 
-    def written(each: Instruction) -> int:
-        while each.op in _SAME and each.operands and each.operands[0] in by_name:
-            each = by_name[each.operands[0]]
-        if each.op == "dynamic-update-slice" and each.operands[1] in by_name:
-            return by_name[each.operands[1]].bytes
-        return 0 if each.op == "parameter" or _passes_on(each) else each.bytes
+    def written(instruction: Instruction) -> int:
+        while instruction.op in _SAME and instruction.operands and instruction.operands[0] in by_name:
+            instruction = by_name[instruction.operands[0]]
+        if instruction.op == "dynamic-update-slice" and instruction.operands[1] in by_name:
+            return by_name[instruction.operands[1]].bytes
+        return 0 if instruction.op == "parameter" or _passes_on(instruction) else instruction.bytes
 
-    reads = {int(each.arguments): read(each) for each in body if each.op == "parameter"}
-    root = next(each for each in body if each.is_root)
+    reads = {int(instruction.arguments): read(instruction) for instruction in body if instruction.op == "parameter"}
+    root = next(instruction for instruction in body if instruction.is_root)
     results = [by_name[name] for name in root.operands if name in by_name] if root.op == "tuple" else [root]
-    return reads, {number: written(each) for number, each in enumerate(results)}
+    return reads, {number: written(instruction) for number, instruction in enumerate(results)}
 
 
-def _passes_on(each: Instruction) -> bool:
+def _passes_on(instruction: Instruction) -> bool:
     """Return whether the core moves nothing: for the results' tuple, and for a collective, which uses the links."""
-    return each.op == "tuple" or each.op in COLLECTIVES
+    return instruction.op == "tuple" or instruction.op in COLLECTIVES
 
 
-def _touched_alone(each: Instruction, operands: Sequence[Sequence[Array]]) -> tuple[dict[int, int], dict[int, int]]:
+def _touched_alone(
+    instruction: Instruction, operands: Sequence[Sequence[Array]]
+) -> tuple[dict[int, int], dict[int, int]]:
     """Return the same as `_touched` for an instruction outside of fusions; without an entry, the whole array counts."""
-    if each.op in _SLICES:
-        return {0: each.bytes}, {}
-    if each.op == "dynamic-update-slice" and len(operands) > 1:
+    if instruction.op in _SLICES:
+        return {0: instruction.bytes}, {}
+    if instruction.op == "dynamic-update-slice" and len(operands) > 1:
         return {0: 0}, {0: sum(array.bytes for array in operands[1])}
     return {}, {}
 
@@ -94,5 +96,5 @@ _OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
 
 
 def _operand(among: Among, name: str, element: str) -> Sequence[Array]:
-    found = among[name].arrays if name in among else ()
-    return found[int(element) : int(element) + 1] if element else found
+    arrays = among[name].arrays if name in among else ()
+    return arrays[int(element) : int(element) + 1] if element else arrays

@@ -84,48 +84,48 @@ class _Reader:
         yield from self._steps(self._module.entry)
 
     def _steps(self, name: str) -> Iterator[Step]:
-        among = {each.name: each for each in self._module.computations[name]}
-        for each in among.values():
-            yield from self._step(each, among)
+        among = {instruction.name: instruction for instruction in self._module.computations[name]}
+        for instruction in among.values():
+            yield from self._step(instruction, among)
 
-    def _step(self, each: Instruction, among: Among) -> Iterator[Step]:
-        op = each.op
+    def _step(self, instruction: Instruction, among: Among) -> Iterator[Step]:
+        op = instruction.op
         if op in _FREE:
             return
         if op == "while":
-            body = each.attribute("body").lstrip("%")
-            yield {"do": "loop", "times": self._module.trip_count(each), "steps": list(self._steps(body))}
+            body = instruction.attribute("body").lstrip("%")
+            yield {"do": "loop", "times": self._module.trip_count(instruction), "steps": list(self._steps(body))}
         elif op == "call":
-            for called in each.called:
+            for called in instruction.called:
                 yield from self._steps(called)
         elif op == "conditional":
-            yield {"do": "either", "steps": [list(self._steps(called)) for called in each.called]}
+            yield {"do": "either", "steps": [list(self._steps(called)) for called in instruction.called]}
         elif op.endswith("-done") or op.endswith("-update"):
             if op.endswith("-done"):
-                yield {"do": "wait", "id": _origin(each)}
+                yield {"do": "wait", "id": _origin(instruction)}
         elif op.endswith("-start"):
-            yield {"do": "start", "id": each.name, "of": self._started(each)}
+            yield {"do": "start", "id": instruction.name, "of": self._started(instruction)}
         elif op in COLLECTIVES:
-            yield self._collective(each, COLLECTIVES[op])
+            yield self._collective(instruction, COLLECTIVES[op])
         elif op == "custom-call":
-            yield from self._custom_call(each, among)
+            yield from self._custom_call(instruction, among)
         elif op == "fusion":
-            yield from self._fusion(each, among)
-        elif each.cycles is not None or op in _MOVES:
-            yield self._compute(each, _kind_of(op), among)
+            yield from self._fusion(instruction, among)
+        elif instruction.cycles is not None or op in _MOVES:
+            yield self._compute(instruction, _kind_of(op), among)
         # The rest has no window: scalars, and arrays that are so small that they cost some hundred cycles.
 
-    def _fusion(self, each: Instruction, among: Among) -> Iterator[Step]:
-        inside = [inner for called in each.called for inner in self._module.walk(called)]
+    def _fusion(self, instruction: Instruction, among: Among) -> Iterator[Step]:
+        inside = [inner for called in instruction.called for inner in self._module.walk(called)]
         collectives = [inner for inner in inside if inner.op in COLLECTIVES]
-        if collectives and each.name.startswith(_FUSED_START):
+        if collectives and instruction.name.startswith(_FUSED_START):
             of = self._collective(collectives[0], COLLECTIVES[collectives[0].op])
-            yield {"do": "start", "id": each.name.removeprefix(_FUSED_START), "of": of}
+            yield {"do": "start", "id": instruction.name.removeprefix(_FUSED_START), "of": of}
             return
-        if each.name.startswith(_FUSED_DONE):
-            yield {"do": "wait", "id": each.name.removeprefix(_FUSED_DONE)}
+        if instruction.name.startswith(_FUSED_DONE):
+            yield {"do": "wait", "id": instruction.name.removeprefix(_FUSED_DONE)}
             return
-        if collectives and _goes_on(each):
+        if collectives and _goes_on(instruction):
             collectives = []
         products = [inner for inner in inside if inner.op in ("convolution", "dot")]
         started = [inner for inner in inside if inner.op.endswith("-start")]
@@ -135,28 +135,32 @@ class _Reader:
             # An all-reduce whose result each device slices is a reduce-scatter.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
             yield self._collective(inner, "reduce-scatter" if scatters else COLLECTIVES[inner.op])
-        plain = each.attribute("kind") != "kCustom" and not collectives and not started
-        if each.cycles is not None or products or plain:
-            yield self._compute(each, "matmul" if products else _kind_of(each.op), among, inside, products)
+        plain = instruction.attribute("kind") != "kCustom" and not collectives and not started
+        if instruction.cycles is not None or products or plain:
+            yield self._compute(
+                instruction, "matmul" if products else _kind_of(instruction.op), among, inside, products
+            )
         elif not collectives and not started:
             # A fusion with its own emitter (gather, scatter, sort).
-            yield self._kernel(each, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
+            yield self._kernel(
+                instruction, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays]
+            )
         for inner in inside:
             if inner.op.endswith("-done"):
                 yield {"do": "wait", "id": _origin(inner)}
 
-    def _custom_call(self, each: Instruction, among: Among) -> Iterator[Step]:
-        target = each.attribute("custom_call_target").strip('"')
+    def _custom_call(self, instruction: Instruction, among: Among) -> Iterator[Step]:
+        target = instruction.attribute("custom_call_target").strip('"')
         if target in _FREE_TARGETS:
             return
-        if each.cycles is not None:
-            yield self._compute(each, "elementwise", among)
+        if instruction.cycles is not None:
+            yield self._compute(instruction, "elementwise", among)
         else:
-            yield self._kernel(each, arrays_of(each.attribute("operand_layout_constraints")))
+            yield self._kernel(instruction, arrays_of(instruction.attribute("operand_layout_constraints")))
 
     def _compute(
         self,
-        each: Instruction,
+        instruction: Instruction,
         what: str,
         among: Among,
         inside: Sequence[Instruction] = (),
@@ -165,64 +169,66 @@ class _Reader:
         return {
             "do": "compute",
             "what": what,
-            "name": _label(each),
-            "cycles": each.cycles,
+            "name": _label(instruction),
+            "cycles": instruction.cycles,
             "flops": sum(flops(inner, inside) for inner in products),
             "type": type_of(products, inside),
-            "bytes": traffic(each, among, self._module.computations),
-            "plain": each.op != "fusion",
+            "bytes": traffic(instruction, among, self._module.computations),
+            "plain": instruction.op != "fusion",
         }
 
-    def _kernel(self, each: Instruction, operands: Sequence[Array]) -> Step:
-        found = re.search(r'"xprof_metadata":"(\{.*?\})"', each.attributes)
-        options = json_of(found[1].replace('\\"', '"')) if found else {}
+    def _kernel(self, instruction: Instruction, operands: Sequence[Array]) -> Step:
+        match = re.search(r'"xprof_metadata":"(\{.*?\})"', instruction.attributes)
+        options = json_of(match[1].replace('\\"', '"')) if match else {}
         return {
             "do": "kernel",
-            "name": re.sub(r"[.\d]+$", "", each.name),
-            "fusion": each.op == "fusion",
+            "name": re.sub(r"[.\d]+$", "", instruction.name),
+            "fusion": instruction.op == "fusion",
             "operands": [[array.type, list(array.dims)] for array in operands],
-            "results": [[array.type, list(array.dims)] for array in each.arrays],
-            "bytes": each.bytes + sum(array.bytes for array in operands),
+            "results": [[array.type, list(array.dims)] for array in instruction.arrays],
+            "bytes": instruction.bytes + sum(array.bytes for array in operands),
             "options": options,
         }
 
-    def _started(self, each: Instruction) -> Step:
-        kind = each.op.removesuffix("-start")
+    def _started(self, instruction: Instruction) -> Step:
+        kind = instruction.op.removesuffix("-start")
         if kind in COLLECTIVES:
-            return self._collective(each, COLLECTIVES[kind])
+            return self._collective(instruction, COLLECTIVES[kind])
         if kind in _TRANSFERS:
             # The result of a copy is (target, source, …), that of an update (updated array, update, …).
-            return _transfer(each.arrays, kind in ("copy", "dynamic-update-slice") and each.arrays[0].space == HOST)
+            return _transfer(
+                instruction.arrays, kind in ("copy", "dynamic-update-slice") and instruction.arrays[0].space == HOST
+            )
         # A computation that runs next to the core's, for example on the sparse core.
-        inside = [inner for called in each.called for inner in self._module.walk(called)]
+        inside = [inner for called in instruction.called for inner in self._module.walk(called)]
         for inner in inside:
             if (name := inner.op.removesuffix("-start")) in COLLECTIVES:
                 return self._collective(inner, COLLECTIVES[name])
         for inner in inside:
             if inner.op in _TRANSFERS:
-                return _transfer(each.arrays, inner.arrays[0].space == HOST)
+                return _transfer(instruction.arrays, inner.arrays[0].space == HOST)
         return {
             "do": "transfer",
             "way": "hbm",
-            "bytes": max((a.bytes for a in each.arrays), default=0),
-            "name": each.name,
+            "bytes": max((a.bytes for a in instruction.arrays), default=0),
+            "name": instruction.name,
         }
 
-    def _collective(self, each: Instruction, what: str) -> Step:
-        arrays = [array for array in each.arrays if array.dims]
+    def _collective(self, instruction: Instruction, what: str) -> Step:
+        arrays = [array for array in instruction.arrays if array.dims]
         sizes = [array.bytes for array in arrays]
-        step: Step = {"do": "collective", "what": what, "name": _label(each)}
+        step: Step = {"do": "collective", "what": what, "name": _label(instruction)}
         if what == "permute":
             step["bytes"] = max(sizes)
-            step["group"] = self._permute(pairs_of(each.attribute("source_target_pairs")))
+            step["group"] = self._permute(pairs_of(instruction.attribute("source_target_pairs")))
             return step
-        group = self._group(groups_of(each.attribute("replica_groups")))
+        group = self._group(groups_of(instruction.attribute("replica_groups")))
         whole = sum(sizes)
-        if each.op.endswith("-start") and each.op != "all-reduce-start":
+        if instruction.op.endswith("-start") and instruction.op != "all-reduce-start":
             # The shape has the operands, then the results. The larger one of each pair is the whole array.
             half = len(sizes) // 2
             whole = sum(map(max, sizes[:half], sizes[half:])) if len(sizes) % 2 == 0 else max(sizes)
-        if what == "reduce-scatter" and each.op == "reduce-scatter":
+        if what == "reduce-scatter" and instruction.op == "reduce-scatter":
             whole *= group["size"]
         step["bytes"] = whole
         step["group"] = group
@@ -285,10 +291,10 @@ _MOVES = {"copy", "dynamic-slice", "dynamic-update-slice", "slice", "concatenate
 _FUSED_START, _FUSED_DONE = "async-collective-start", "async-collective-done"
 
 
-def _goes_on(each: Instruction) -> bool:
+def _goes_on(instruction: Instruction) -> bool:
     """Return whether a fusion contains a step of a collective that another fusion started, possibly before a loop. Such
     a fusion passes on the collective's semaphores."""
-    return sum(array.type == "u32" and not array.dims for array in each.arrays) >= 2
+    return sum(array.type == "u32" and not array.dims for array in instruction.arrays) >= 2
 
 
 def _origin(done: Instruction) -> str:
@@ -311,5 +317,5 @@ def _kind_of(op: str) -> str:
     )
 
 
-def _label(each: Instruction) -> str:
-    return each.op_name or each.name
+def _label(instruction: Instruction) -> str:
+    return instruction.op_name or instruction.name

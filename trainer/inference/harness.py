@@ -41,13 +41,13 @@ class Harness(TemplateLM):  # type: ignore[misc]  # lm-eval ships no types
 
     @property
     def eot_token_id(self) -> int:
-        found = self.tokenizer.eos_token_id
-        return int(min(self._model.end_tokens, default=0) if found is None else found)
+        token = self.tokenizer.eos_token_id
+        return int(min(self._model.end_tokens, default=0) if token is None else token)
 
     @property
     def prefix_token_id(self) -> int:
-        found = self.tokenizer.bos_token_id
-        return self.eot_token_id if found is None else int(found)
+        token = self.tokenizer.bos_token_id
+        return self.eot_token_id if token is None else int(token)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         if add_special_tokens is None:
@@ -77,9 +77,9 @@ class Harness(TemplateLM):  # type: ignore[misc]  # lm-eval ships no types
             pairs = map(
                 make_disjoint_window, get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1)
             )
-            found = [([*context, *predicted], len(predicted)) for context, predicted in pairs]
-            windows += found
-            sizes.append(len(found))
+            window_pairs = [([*context, *predicted], len(predicted)) for context, predicted in pairs]
+            windows += window_pairs
+            sizes.append(len(window_pairs))
         scores = iter(self._scores(windows))
         return [sum(next(scores)[0] for _ in range(size)) for size in sizes]
 
@@ -144,9 +144,9 @@ class Harness(TemplateLM):  # type: ignore[misc]  # lm-eval ships no types
         for start in range(0, width, step):
             wanted = targets[:, start : start + step]
             logits = self._model.network(inputs[:, start : start + step], cache=cache).astype(mx.float32)
-            found = mx.take_along_axis(nn.log_softmax(logits), wanted[..., None], axis=-1)[..., 0]
+            of_wanted = mx.take_along_axis(nn.log_softmax(logits), wanted[..., None], axis=-1)[..., 0]
             top = mx.argmax(logits, axis=-1) == wanted
-            mx.eval(found, top)
-            chosen.append(np.array(found))
+            mx.eval(of_wanted, top)
+            chosen.append(np.array(of_wanted))
             best.append(np.array(top))
         return np.concatenate(chosen, axis=1), np.concatenate(best, axis=1)

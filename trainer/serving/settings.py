@@ -36,7 +36,7 @@ class Settings:
         required = {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
         if missing := sorted(required - set(arguments)):
             raise ValueError(f"The application requires the argument {missing[0]}.")
-        found = cls(**arguments)
-        if found.engine not in ("vllm", "mlx"):
-            raise ValueError(f"The engine must be vllm or mlx, not {found.engine}.")
-        return found
+        settings = cls(**arguments)
+        if settings.engine not in ("vllm", "mlx"):
+            raise ValueError(f"The engine must be vllm or mlx, not {settings.engine}.")
+        return settings

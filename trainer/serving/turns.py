@@ -124,8 +124,8 @@ class TurnEngine(ABC):
             with self._changed:
                 left = [*self._running, *self._arrived]
                 self._arrived.clear()
-            for each in left:
-                each.send(self._ended())
+            for turn in left:
+                turn.send(self._ended())
 
     def _fail(self, error: Exception) -> None:
         with self._changed:

@@ -109,5 +109,5 @@ def read_libtpu() -> Sample:
         tpumonitoring: Any = importlib.import_module("libtpu.sdk").tpumonitoring
     finally:
         sys.setdlopenflags(flags)
-    found = {name: [float(value) for value in tpumonitoring.get_metric(name).data()] for name in _LIBTPU}
-    return {name: values for name, values in found.items() if values}
+    by_name = {name: [float(value) for value in tpumonitoring.get_metric(name).data()] for name in _LIBTPU}
+    return {name: values for name, values in by_name.items() if values}

@@ -93,8 +93,8 @@ class Upload:
                 silent=True,
             ),
         )
-        for each in former:
-            shutil.rmtree(each, ignore_errors=True)
+        for former_folder in former:
+            shutil.rmtree(former_folder, ignore_errors=True)
         while (line := self._lines.get()) is not None:
             # For a step that W&B already has, it would log at every line that it drops the line.
             if row(line) >= run.starting_step:

@@ -39,7 +39,7 @@ class Adapter:
 
 def adapters(source: model.Model, lora: Lora) -> list[Adapter]:
     """Return the adapters of a model, in the order of its arrays."""
-    found = []
+    made = []
     for array in arrays(source):
         if _target(array) not in targets(source, lora):
             continue
@@ -62,8 +62,8 @@ def adapters(source: model.Model, lora: Lora) -> list[Adapter]:
             1,
             tuple(_tensor(each, "lora_B", (width, lora.rank)) for each in array.tensors),
         )
-        found.append(Adapter(array, down, up))
-    return found
+        made.append(Adapter(array, down, up))
+    return made
 
 
 def targets(source: model.Model, lora: Lora) -> tuple[str, ...]:
@@ -84,10 +84,10 @@ def check(config: RunConfig) -> None:
                 f"tuning.lora.targets: {name} is in the experts of {source.family.name}, which have no adapters; use "
                 f"{', '.join(ATTENTION)}."
             )
-    for each in adapters(source, lora):
-        if lora.rank > (most := min(each.of.tensors[0].shape)):
+    for adapter in adapters(source, lora):
+        if lora.rank > (most := min(adapter.of.tensors[0].shape)):
             raise ConfigError(
-                f"tuning.lora.rank is {lora.rank}, but {_target(each.of)} is a matrix of rank {most} at most; set a "
+                f"tuning.lora.rank is {lora.rank}, but {_target(adapter.of)} is a matrix of rank {most} at most; set a "
                 "lower rank."
             )
 
@@ -146,7 +146,7 @@ def alone(checkpoint: Checkpoint, source: model.Model) -> Tensors:
 
 def merged(checkpoint: Checkpoint, base: Checkpoint, source: model.Model, lora: Lora) -> Tensors:
     """Return a function that reads the tensors of an array of the model, in pieces of rows: W + alpha/rank · A·B."""
-    found, scale = {each.of.name: each for each in adapters(source, lora)}, np.float32(lora.alpha / lora.rank)
+    by_array, scale = {each.of.name: each for each in adapters(source, lora)}, np.float32(lora.alpha / lora.rank)
 
     def changed(pieces: Iterator[Matrix], down: Matrix, up: Matrix) -> Iterator[Matrix]:
         first = 0
@@ -157,7 +157,7 @@ def merged(checkpoint: Checkpoint, base: Checkpoint, source: model.Model, lora: 
 
     def tensors(array: Array) -> Iterator[Iterator[Matrix]]:
         whole = ((to_hugging_face(piece, array, source) for piece in part) for part in base.parts(array))
-        if (adapter := found.get(array.name)) is None:
+        if (adapter := by_array.get(array.name)) is None:
             yield from whole
             return
         for pieces, *both in zip(

@@ -96,20 +96,20 @@ def _losses(folder: Path, step: int) -> dict[str, float]:
 
     A checkpoint of step N is the state after N + 1 steps, which is the step of the evaluation after it.
     """
-    found: dict[str, float] = {}
+    losses: dict[str, float] = {}
     path = folder / "metrics.jsonl"
     if not path.is_file():
-        return found
+        return losses
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             metrics = json.loads(line)
         except ValueError:
             continue  # the line that a killed run was writing
         if "loss" in metrics and metrics["step"] <= step:
-            found["loss"] = metrics["loss"]
+            losses["loss"] = metrics["loss"]
         if "eval_loss" in metrics and metrics["step"] <= step + 1:
-            found["heldOutLoss"] = metrics["eval_loss"]
-    return found
+            losses["heldOutLoss"] = metrics["eval_loss"]
+    return losses
 
 
 def _flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -45,9 +45,9 @@ class Checkpoint:
     @classmethod
     def of_items(cls, path: Path) -> Checkpoint:
         """Return the checkpoint, or the imported weights, whose folder `items` this is."""
-        found = cls.__new__(cls)
-        found.step, found.path, found._names = -1, path, _names(path)
-        return found
+        checkpoint = cls.__new__(cls)
+        checkpoint.step, checkpoint.path, checkpoint._names = -1, path, _names(path)
+        return checkpoint
 
     def check(self, expected: Sequence[Array]) -> None:
         """Raise ConfigError unless the parameters are those of the model, by name and shape."""
@@ -61,9 +61,10 @@ class Checkpoint:
                     f"{self.path} has the parameter {name}, which the model of this run config does not have."
                 )
         for name, shape in wanted.items():
-            if (found := tuple(self._open(name).shape)) != shape:
+            if (stored_shape := tuple(self._open(name).shape)) != shape:
                 raise ConfigError(
-                    f"{self.path}: the parameter {name} has the shape {found}, but the run config's model has {shape}."
+                    f"{self.path}: the parameter {name} has the shape {stored_shape}, but the run config's model has "
+                    f"{shape}."
                 )
 
     def parts(self, array: Array) -> Iterator[Iterator[np.ndarray[Any, Any]]]:

@@ -141,9 +141,9 @@ def existing(destination: Path, record: Mapping[str, Any]) -> dict[str, Any] | N
     if not any(destination.iterdir()):
         return None
     try:
-        found: dict[str, Any] = json.loads((destination / RECORD).read_text(encoding="utf-8"))
-        differing = [key for key, value in {"schema": SCHEMA, **record}.items() if found.get(key) != value]
-        files = dict(found["files"])
+        stored: dict[str, Any] = json.loads((destination / RECORD).read_text(encoding="utf-8"))
+        differing = [key for key, value in {"schema": SCHEMA, **record}.items() if stored.get(key) != value]
+        files = dict(stored["files"])
         missing = [
             name
             for name, size in files.items()
@@ -155,11 +155,11 @@ def existing(destination: Path, record: Mapping[str, Any]) -> dict[str, Any] | N
         ) from error
     if differing:
         raise ConfigError(
-            f"{destination} already exists, with another {differing[0]} ({found.get(differing[0])}); "
+            f"{destination} already exists, with another {differing[0]} ({stored.get(differing[0])}); "
             "remove it, or choose another folder with --to."
         )
     if missing:
         raise ConfigError(
             f"{destination} already exists but is not whole: {missing[0]} is missing or has another size; remove it."
         )
-    return found
+    return stored

@@ -165,16 +165,16 @@ def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _old_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     """Return transformers 5's rope_parameters by the names of transformers 4."""
-    found: dict[str, Any] = {}
+    by_old_name: dict[str, Any] = {}
     local, full = rope.get("sliding_attention"), rope.get("full_attention")
     if isinstance(local, Mapping) and "rope_theta" in local:
-        found["rope_local_base_freq"] = local["rope_theta"]
+        by_old_name["rope_local_base_freq"] = local["rope_theta"]
     whole = full if isinstance(full, Mapping) else rope
     if "rope_theta" in whole:  # else it is at the top level, as in transformers 4
-        found["rope_theta"] = whole["rope_theta"]
+        by_old_name["rope_theta"] = whole["rope_theta"]
     scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
-    found["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
-    return found
+    by_old_name["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
+    return by_old_name
 
 
 # The defaults of transformers for keys that config.json leaves out.
@@ -201,32 +201,35 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 
 
-def values(found: Mapping[str, Any]) -> dict[str, Any]:
+def values(hub_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of _SIZE_KEYS in config.json, with transformers' defaults for those that it leaves out."""
     needed = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-    if missing := [name for name in needed if not isinstance(found.get(name), int)]:
+    if missing := [name for name in needed if not isinstance(hub_config.get(name), int)]:
         raise ConfigError(f"config.json has no whole number as {', '.join(missing)}.")
-    family = found["model_type"]
-    heads = found.get("num_attention_heads")
+    family = hub_config["model_type"]
+    heads = hub_config.get("num_attention_heads")
     defaults = {
         **_DEFAULTS,
         **(_GEMMA_DEFAULTS if family.startswith("gemma") else {}),
         **({"rope_theta": 1_000_000.0} if family == "gemma3_text" else {}),
-        "head_dim": int(found.get("hidden_size") or 0) // max(1, int(heads or 1)),
+        "head_dim": int(hub_config.get("hidden_size") or 0) // max(1, int(heads or 1)),
         "num_key_value_heads": heads,
     }
-    every = {name: found.get(name, found.get(_OTHER_NAMES.get(name, name), defaults.get(name))) for name in _SIZE_KEYS}
+    every = {
+        name: hub_config.get(name, hub_config.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
+        for name in _SIZE_KEYS
+    }
     for name in ("head_dim", "num_key_value_heads"):
         if every[name] is None:
             every[name] = defaults[name]
     return every
 
 
-def differences(found: Mapping[str, Any], model: Model) -> list[str]:
+def differences(hub_config: Mapping[str, Any], model: Model) -> list[str]:
     """Return a clause for each setting of config.json that is not that of the run's model, of the same family."""
     expected = build(model, "float32", Tokens())
     clauses = []
-    for name, value in values(found).items():
+    for name, value in values(hub_config).items():
         if name not in expected:
             continue
         if name == "intermediate_size" and model.family.name == "qwen3_moe":
@@ -235,14 +238,14 @@ def differences(found: Mapping[str, Any], model: Model) -> list[str]:
             continue  # MaxText folds it into the kernel, so any number is possible
         if name == "sliding_window" and not model.is_gemma:
             # MaxText has no window in these families, which matters only for longer sequences.
-            if found.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
+            if hub_config.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
                 clauses.append(
                     f"sliding_window is {value}, but MaxText's {model.family.name} has none (set "
                     f"train.max_target_length to at most {value})"
                 )
         elif not _equal(value, expected[name]):
             clauses.append(f"{name} is {value}, but the run's model has {expected[name]} (train.{_SIZE_KEYS[name]})")
-    vocabulary = int(found.get("vocab_size") or 0)
+    vocabulary = int(hub_config.get("vocab_size") or 0)
     if vocabulary > model.sizes["vocab"]:
         clauses.append(
             f"vocab_size is {vocabulary:,}, but the run's model has room for {model.sizes['vocab']:,} "
@@ -251,13 +254,13 @@ def differences(found: Mapping[str, Any], model: Model) -> list[str]:
     return clauses
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
         # "type" is the name of rope_type in older files.
         first, second = (
-            {"rope_type" if key == "type" else key: value for key, value in each.items()} for each in (one, other)
+            {"rope_type" if key == "type" else key: value for key, value in part.items()} for part in (left, right)
         )
         return first.keys() >= second.keys() and all(_equal(first[key], value) for key, value in second.items())
-    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
-        return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
-    return bool(one == other) or (not one and not other)
+    if isinstance(left, int | float) and isinstance(right, int | float) and not isinstance(left, bool):
+        return abs(left - right) <= 1e-6 * max(abs(left), abs(right))
+    return bool(left == right) or (not left and not right)

@@ -37,14 +37,14 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
         raise ConfigError(
             f"{source} is not a folder; give a folder in Hugging Face format, or hf:ORG/NAME for a model of the Hub."
         )
-    found = hf_config.read(origin)
+    hub_config = hf_config.read(origin)
     derived: dict[str, Any] = {}
     if not train_keys.selects_a_model(config.train):
-        derived = train_keys.derive(found, config.train, source)
+        derived = train_keys.derive(hub_config, config.train, source)
         progress(f"The values select no model, so config.json does: {train_keys.text(derived)}")
     target = model.of({**config.train, **derived})
-    train_keys.compare(found, target, config.train, source)
-    target = _with_its_scalar(target, found)
+    train_keys.compare(hub_config, target, config.train, source)
+    target = _with_its_scalar(target, hub_config)
     stored = read_folder(origin)
     expected = [array for array in arrays(target) if array.elements]
     tensors = [tensor for array in expected for tensor in array.tensors]
@@ -109,9 +109,9 @@ def _download(source: str, destination: Path) -> Path:
         ) from error
 
 
-def _with_its_scalar(target: model.Model, found: Mapping[str, Any]) -> model.Model:
+def _with_its_scalar(target: model.Model, hub_config: Mapping[str, Any]) -> model.Model:
     """Check the scaling of the queries. MaxText folds it into Gemma 2's kernels, so any number is possible there."""
-    scalar = found.get("query_pre_attn_scalar")
+    scalar = hub_config.get("query_pre_attn_scalar")
     if target.family.name == "gemma2" and scalar and scalar != target.query_pre_attn_scalar:
         return model.Model(target.family, {**target.keys, "query_pre_attn_scalar": scalar})
     return target
@@ -125,25 +125,30 @@ def _find(stored: Mapping[str, Stored], tensor: Tensor, target: model.Model, sou
             break
     else:
         raise ConfigError(f"{source} has no tensor {tensor.name}, which the family {target.family.name} needs.")
-    found = stored[name]
-    fits = found.shape == tensor.shape
+    tensor_in_file = stored[name]
+    fits = tensor_in_file.shape == tensor.shape
     if not fits and tensor.name in ("model.embed_tokens.weight", "lm_head.weight"):
         # The model has room for more pieces than the file has (MaxText's Gemma 2 has 128 more): the rest is zero.
-        fits = len(found.shape) == 2 and found.shape[1] == tensor.shape[1] and found.shape[0] < tensor.shape[0]
+        fits = (
+            len(tensor_in_file.shape) == 2
+            and tensor_in_file.shape[1] == tensor.shape[1]
+            and tensor_in_file.shape[0] < tensor.shape[0]
+        )
     if not fits:
         raise ConfigError(
-            f"{source}: the tensor {tensor.name} has the shape {found.shape}, but the run's model has {tensor.shape}."
+            f"{source}: the tensor {tensor.name} has the shape {tensor_in_file.shape}, but the run's model has "
+            f"{tensor.shape}."
         )
-    return found
+    return tensor_in_file
 
 
 def _check_rest(stored: Mapping[str, Stored], places: Mapping[str, Stored], target: model.Model, source: str) -> None:
     """Raise ConfigError if the text model in the files has tensors that the run's model lacks, for example biases."""
-    used = {(each.path, each.offset) for each in places.values()}
-    for name, each in stored.items():
+    used = {(tensor.path, tensor.offset) for tensor in places.values()}
+    for name, tensor in stored.items():
         is_text = "model.layers." in name or "language_model." in name
         ignored = name.endswith(("rotary_emb.inv_freq", "lm_head.weight"))
-        if is_text and not ignored and (each.path, each.offset) not in used:
+        if is_text and not ignored and (tensor.path, tensor.offset) not in used:
             raise ConfigError(
                 f"{source} has the tensor {name}, which MaxText's model of the family {target.family.name} lacks."
             )

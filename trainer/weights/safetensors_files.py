@@ -45,12 +45,12 @@ def shards(tensors: Sequence[Tensor], dtype: str, largest: int = _LARGEST_FILE) 
     groups: list[list[Tensor]] = [[]]
     size = 0
     for tensor in tensors:
-        each = math.prod(tensor.shape) * _TYPES[NAMES[dtype]].itemsize
-        if groups[-1] and size + each > largest:
+        nbytes = math.prod(tensor.shape) * _TYPES[NAMES[dtype]].itemsize
+        if groups[-1] and size + nbytes > largest:
             groups.append([])
             size = 0
         groups[-1].append(tensor)
-        size += each
+        size += nbytes
     if len(groups) == 1:
         return [Shard("model.safetensors", tuple(groups[0]))]
     return [
@@ -128,15 +128,15 @@ def read_folder(folder: Path) -> dict[str, Stored]:
             raise ConfigError(f"{folder / INDEX} is not a valid index of safetensors files.") from error
     else:
         files = ["model.safetensors"]
-    found: dict[str, Stored] = {}
+    stored: dict[str, Stored] = {}
     for name in files:
-        found |= _read_header(folder / name)
-    return found
+        stored |= _read_header(folder / name)
+    return stored
 
 
 def _read_header(path: Path) -> dict[str, Stored]:
     if not path.is_file():
-        others = sorted(each.name for each in path.parent.glob("*.bin")) if path.parent.is_dir() else []
+        others = sorted(entry.name for entry in path.parent.glob("*.bin")) if path.parent.is_dir() else []
         hint = "; convert the model to safetensors first" if others else "; download or export the folder again"
         raise ConfigError(f"{path.parent} has no file {path.name}{hint}.")
     try:
@@ -145,14 +145,14 @@ def _read_header(path: Path) -> dict[str, Stored]:
             header = json.loads(file.read(min(length, 100 << 20)))
         header.pop("__metadata__", None)
         size = path.stat().st_size
-        found = {}
-        for name, each in header.items():
-            start, end = each["data_offsets"]
+        stored = {}
+        for name, entry in header.items():
+            start, end = entry["data_offsets"]
             if 8 + length + end > size:
                 raise ConfigError(f"{path} is not whole: it ends in the tensor {name}; download or export it again.")
-            if each["dtype"] not in _TYPES:
-                raise ConfigError(f"{path}: {name} has the type {each['dtype']}; import reads F32, BF16 and F16.")
-            found[name] = Stored(path, _TYPES[each["dtype"]], tuple(each["shape"]), 8 + length + start)
+            if entry["dtype"] not in _TYPES:
+                raise ConfigError(f"{path}: {name} has the type {entry['dtype']}; import reads F32, BF16 and F16.")
+            stored[name] = Stored(path, _TYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + start)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not a safetensors file; download or export it again.") from error
-    return found
+    return stored

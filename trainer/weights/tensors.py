@@ -129,13 +129,13 @@ _LOGITS = Row("decoder.logits_dense.kernel", "lm_head.weight", "matrix", "emb | 
 def arrays(model: Model) -> list[Array]:
     """Return all arrays of a model's parameters, in the order in which they are written."""
     rows = _MODEL_ROWS if model.tied else (*_MODEL_ROWS, _LOGITS)
-    found = [_array(model, row, row.array, ((row.tensor, None),), stacked=False) for row in rows]
+    made = [_array(model, row, row.array, ((row.tensor, None),), stacked=False) for row in rows]
     for block in _blocks(model):
         for row in LAYER_ROWS[model.family.name]:
             name = f"{block.prefix}.{row.array.format(s=block.suffix)}"
             places = tuple((f"model.layers.{layer}.{row.tensor}", at) for at, layer in enumerate(block.layers))
-            found.append(_array(model, row, name, places, stacked=block.stacked))
-    return found
+            made.append(_array(model, row, name, places, stacked=block.stacked))
+    return made
 
 
 def parameters(model: Model) -> int:

@@ -149,7 +149,7 @@ def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
     It merges the leftmost of equal pairs, as in rows of spaces, whose pieces all have the same score in some models.
     The leftmost piece has grown the longest then, so pairs with a longer left part come first.
     """
-    found: list[tuple[float, int, int, str, str]] = []
+    scored: list[tuple[float, int, int, str, str]] = []
     for piece in proto.pieces:
         text = piece.piece
         if piece.type != piece.NORMAL:  # merges result in normal pieces only
@@ -157,9 +157,9 @@ def _merges(proto: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in vocabulary and right in vocabulary:
-                found.append((-piece.score, -len(left), vocabulary[left], left, right))
-    found.sort()
-    return [(left, right) for *_, left, right in found]
+                scored.append((-piece.score, -len(left), vocabulary[left], left, right))
+    scored.sort()
+    return [(left, right) for *_, left, right in scored]
 
 
 def _from_tiktoken(path: Path, folder: Path, *, add_bos: bool) -> Tokens:

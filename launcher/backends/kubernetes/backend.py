@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.backends import progress
 from launcher.backends.base import GAP_SECONDS, SWITCH_SECONDS, RunStatus, State
-from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.backends.kubernetes import pod_failures, reader, states
 from launcher.backends.kubernetes.polling import Wait
 from launcher.backends.kubernetes.positions import positions
@@ -142,7 +142,7 @@ class KubernetesBackend:
 
     def hosts(self, name: str) -> Sequence[Pod]:
         run = self._find(name)
-        return [] if run is None else kube_logs.hosts(reader.observe(self.cluster, run))
+        return [] if run is None else kubernetes_logs.hosts(reader.observe(self.cluster, run))
 
     def metrics(self, name: str) -> Sequence[dict[str, Any]]:
         return list(metrics_in_log(self.logs(name, follow=False, worker=None)))
@@ -154,7 +154,7 @@ class KubernetesBackend:
 
         if look() is None:
             raise self._unknown(name)
-        return kube_logs.lines(
+        return kubernetes_logs.lines(
             self.cluster, look, follow=follow, worker=worker, excerpt=excerpt, pause=self.poll_seconds
         )
 
@@ -191,10 +191,10 @@ class KubernetesBackend:
             return replace(status, position=place)
         if stuck := self._stuck(status, seen):
             return replace(status, reason=stuck, stuck=True)
-        lines = kube_logs.tail(self.cluster, seen)
+        lines = kubernetes_logs.tail(self.cluster, seen)
         chips = int((seen.run.config.get("accelerator") or {}).get("chips") or 1) * (status.slices or 1)
         reported = progress.read(lines, steps=status.steps, devices=chips)
-        if len(lines) >= kube_logs.TAIL_LINES:  # the lines lack the beginning of the log
+        if len(lines) >= kubernetes_logs.TAIL_LINES:  # the lines lack the beginning of the log
             reported = replace(reported, loss_first=None, eval_loss_first=None)
         status = progress.apply(status, reported)
         if status.state is State.SUCCEEDED and status.step is None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from launcher.k8s.client import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Cluster
 from launcher.k8s.errors import ClusterError, Forbidden, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object, name, namespace
@@ -31,11 +31,11 @@ def pending(look: Asks, queue: str, namespace: str = "", local_queue: str = "") 
     paths = [f"clusterqueues/{queue}/pendingworkloads"]
     if local_queue:
         paths.append(f"namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads")
-    for version in kueue.VISIBILITY_VERSIONS:
+    for version in kueue_workloads.VISIBILITY_VERSIONS:
         for path in paths:
             try:
                 response = look.request(
-                    "GET", f"/apis/{kueue.VISIBILITY_GROUP}/{version}/{path}", query={"limit": _MOST}
+                    "GET", f"/apis/{kueue_workloads.VISIBILITY_GROUP}/{version}/{path}", query={"limit": _MOST}
                 )
             except Forbidden:
                 continue
@@ -107,17 +107,17 @@ def _computed(
     except (KindNotServed, Forbidden):
         return {}
     if everyone is None:
-        without = [kueue.TEMPLATES]
+        without = [kueue_workloads.TEMPLATES]
         try:
             listed = cluster.list(WORKLOAD, all_namespaces=True, without=without)
             local_queues = list(map(LocalQueue, cluster.list(LOCAL_QUEUE, all_namespaces=True)))
         except Forbidden:
             listed = cluster.list(WORKLOAD, without=without)
-        everyone = kueue.workloads(listed)
+        everyone = kueue_workloads.workloads(listed)
     own = {workload.uid for workload in queued}
     return {
         workload.uid: place
-        for queue, waiting in kueue.queued_workloads(everyone, local_queues).items()
+        for queue, waiting in kueue_workloads.queued_workloads(everyone, local_queues).items()
         if queue in cluster_queues
         and not cluster_queues[queue].ordered_by_usage
         and (cluster_queues[queue].pending or 0) <= len(waiting)

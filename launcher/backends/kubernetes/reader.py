@@ -20,7 +20,7 @@ from launcher.config.provisioning import provisioning
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import POD, WORKLOAD, Cluster, Kind, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Manifest, Object
 from launcher.k8s.pods import Pod
@@ -64,7 +64,7 @@ def observe(cluster: Cluster, run: RunObject) -> ObservedRun:
         ]
     )
     pods = own_pods(run, map(Pod, pods))
-    return ObservedRun(run, kueue.newest(workloads or ()), pods, workloads is not None)
+    return ObservedRun(run, kueue_workloads.newest(workloads or ()), pods, workloads is not None)
 
 
 def own_pods(run: RunObject, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -147,10 +147,12 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
 def _workloads(cluster: Cluster, *, labels: str = "", all_namespaces: bool = False) -> list[Workload] | None:
     """Return Workloads without the templates of their pods; None if the cluster does not have the kind."""
     try:
-        listed = cluster.list(WORKLOAD, labels=labels, all_namespaces=all_namespaces, without=[kueue.TEMPLATES])
+        listed = cluster.list(
+            WORKLOAD, labels=labels, all_namespaces=all_namespaces, without=[kueue_workloads.TEMPLATES]
+        )
     except KindNotServed:
         return None
-    return kueue.workloads(listed)
+    return kueue_workloads.workloads(listed)
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:

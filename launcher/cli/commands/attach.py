@@ -23,8 +23,8 @@ def command(name: str, target: Target, form: str) -> int:
     """
 
     with api.only_runs(target):
-        backend, found = api.resolve(name, target)
+        backend, run = api.resolve(name, target)
     backend.report_progress = output.narrate
-    if not isinstance(found, RunStatus):
-        return hooks.sweep_verb("attach")(found, backend, target, form=form)
-    return follow.to_the_end(backend, found, target, form)
+    if not isinstance(run, RunStatus):
+        return hooks.sweep_verb("attach")(run, backend, target, form=form)
+    return follow.to_the_end(backend, run, target, form)

@@ -28,7 +28,7 @@ def command(files: tuple[str, ...], target: Target, form: str) -> int:
     listed as unknown. The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
 
-    found = api.doctor(target, files)
-    output.emit(found, form, doctor.as_text(found), paint=colour.levels)
-    output.narrate(doctor.summary(found))
-    return int(doctor.has_problems(found))
+    findings = api.doctor(target, files)
+    output.emit(findings, form, doctor.as_text(findings), paint=colour.levels)
+    output.narrate(doctor.summary(findings))
+    return int(doctor.has_problems(findings))

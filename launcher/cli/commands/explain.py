@@ -24,7 +24,7 @@ def command(name: str, target: Target, form: str) -> None:
     except api.IsServedModel:
         explanation = api.explain_model(name, target=target)
     except api.IsSweep as error:
-        found = [api.explain(run.name, target=target) for run in error.sweep.runs]
-        output.emit(found, form, "\n\n".join(each.as_text() for each in found))
+        explanations = [api.explain(run.name, target=target) for run in error.sweep.runs]
+        output.emit(explanations, form, "\n\n".join(each.as_text() for each in explanations))
         return
     output.emit(explanation, form, explanation.as_text())

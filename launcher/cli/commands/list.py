@@ -93,15 +93,15 @@ def command(
         output.narrate(f"Warning: {sentence}")
 
     runs = api.list_runs(warn, target=target, sweep=sweep, everything=True)
-    found = [run for run in runs if selection.matches(run, names) and only.accepts(run)]
+    selected = [run for run in runs if selection.matches(run, names) and only.accepts(run)]
     unknown = [name for name in names if not any(selection.matches(run, [name]) for run in runs)]
     if runs and unknown:
         output.narrate(*(f'No run matches "{name}".' for name in unknown))
-    elif runs and not found:
+    elif runs and not selected:
         output.narrate("No run has this state and age.")
     elif not runs and not warned:
         output.narrate(f'The sweep "{sweep}" was not found.' if sweep else _NONE)
-    runs = found
+    runs = selected
     starts: Sequence[ExpectedStart | None] = [None] * len(runs) if everywhere else _starts(runs, target)
     text = run_table.table(runs, ["" if start is None else start.likely for start in starts]) if runs else ""
     if form == "text" and not (sweep or names or only):
@@ -134,10 +134,10 @@ def _starts(runs: Sequence[RunStatus], target: Target) -> list[ExpectedStart | N
 def _print(things: str, target: Target, form: str) -> None:
     """Print the "served_models" or the "ray_clusters"."""
     missing, option, none = _OTHERS[things]
-    found = hooks.listing(things, target, lambda sentence: output.narrate(f"Warning: {sentence}"))
-    if found is None:
+    listing = hooks.listing(things, target, lambda sentence: output.narrate(f"Warning: {sentence}"))
+    if listing is None:
         raise LauncherError(f"No installed package of the launcher {missing}.", f"Leave out {option}.")
-    data, text = found
+    data, text = listing
     if not data:
         output.narrate(none)
     output.emit(data, form, text, paint=colour.tables)

@@ -98,13 +98,13 @@ def _lines(
         last = tail
         if not raw and tail is not None:  # --tail counts the lines for people
             more = _OF_ALL_LINES * tail
-            found: list[str] = []
+            read: list[str] = []
             with contextlib.suppress(*(LauncherError,) if follow else ()):  # a run that is followed may not exist yet
-                found += api.logs(run, follow=False, worker=worker, tail=more, since=since, target=target)
-            shown = [at for at, line in enumerate(reversed(found), 1) if not is_for_programs(line)][:tail]
-            last = shown[-1] if shown else len(found)
+                read += api.logs(run, follow=False, worker=worker, tail=more, since=since, target=target)
+            shown = [at for at, line in enumerate(reversed(read), 1) if not is_for_programs(line)][:tail]
+            last = shown[-1] if shown else len(read)
             if not follow:
-                return iter(found[-last:] if last else found)
+                return iter(read[-last:] if last else read)
         return api.logs(run, follow=follow, worker=worker, tail=last or tail, since=since, target=target)
 
     try:
@@ -121,16 +121,16 @@ def _of_runs(runs: Sequence[str], lines: Callable[[str], Iterator[str]], *, foll
 
     A run whose log cannot be read is named on stderr. Raises LauncherError if this is true of all.
     """
-    found: queue.SimpleQueue[tuple[str, str | LauncherError | None]] = queue.SimpleQueue()
+    arrived: queue.SimpleQueue[tuple[str, str | LauncherError | None]] = queue.SimpleQueue()
 
     def read(run: str) -> None:
         try:
             for line in lines(run):
-                found.put((run, line))
+                arrived.put((run, line))
         except LauncherError as error:
-            found.put((run, error))
+            arrived.put((run, error))
         finally:
-            found.put((run, None))
+            arrived.put((run, None))
 
     errors = []
     for batch in [runs] if follow else [[run] for run in runs]:
@@ -138,7 +138,7 @@ def _of_runs(runs: Sequence[str], lines: Callable[[str], Iterator[str]], *, foll
             threading.Thread(target=read, args=(run,), daemon=True).start()  # a daemon: Ctrl-C ends the command
         active = len(batch)
         while active:
-            run, line = found.get()
+            run, line = arrived.get()
             if isinstance(line, str):
                 yield run, line
                 continue

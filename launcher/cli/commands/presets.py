@@ -18,7 +18,7 @@ def command(what: str, form: str) -> None:
     slices.
     """
 
-    found = api.presets(what)
+    presets = api.presets(what)
     rows = [("NAME", "HOSTS", "CHIPS", "ABOUT")]
-    rows += [(each.name, str(each.hosts or "-"), str(each.chips or "-"), each.about) for each in found]
-    output.emit(found, form, formatting.table(rows))
+    rows += [(preset.name, str(preset.hosts or "-"), str(preset.chips or "-"), preset.about) for preset in presets]
+    output.emit(presets, form, formatting.table(rows))

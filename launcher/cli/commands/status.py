@@ -29,7 +29,7 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
     """
 
     try:
-        backend, found = api.run_or_model(name, lambda: api.resolve(name, target), target=target)
+        backend, run = api.run_or_model(name, lambda: api.resolve(name, target), target=target)
     except api.IsServedModel:
         if watch:
             raise UsageError(f"{name} is a served model; --watch shows a run or a sweep.") from None
@@ -45,15 +45,15 @@ def command(name: str, watch: bool, target: Target, form: str) -> None:
             raise UsageError(f"{name} is a long-lived Ray cluster; --watch shows a run or a sweep.") from None
         output.emit(shown[0], form, shown[1], paint=colour.status)
         return
-    if not isinstance(found, RunStatus):
-        hooks.sweep_verb("status")(found, backend, target, watch=watch, form=form)
+    if not isinstance(run, RunStatus):
+        hooks.sweep_verb("status")(run, backend, target, watch=watch, form=form)
         return
-    if watch and not found.state.ended:
-        found = follow.follow(backend, found, target, live=status_text.StatusTable, cancel_stuck=False)
+    if watch and not run.state.ended:
+        run = follow.follow(backend, run, target, live=status_text.StatusTable, cancel_stuck=False)
     starts = None
-    if found.in_cluster and found.queue and found.state in (State.QUEUED, State.PREEMPTED):
-        starts = hooks.expected_starts(replace(target, namespace=found.namespace), name=found.name).get(found.name)
-    data = found.as_json()
+    if run.in_cluster and run.queue and run.state in (State.QUEUED, State.PREEMPTED):
+        starts = hooks.expected_starts(replace(target, namespace=run.namespace), name=run.name).get(run.name)
+    data = run.as_json()
     if starts is not None:
         data["starts"] = dict(starts.data)
-    output.emit(data, form, status_text.text(found, starts="" if starts is None else starts.text), paint=colour.status)
+    output.emit(data, form, status_text.text(run, starts="" if starts is None else starts.text), paint=colour.status)

@@ -24,9 +24,9 @@ def command(name: str, timeout: float | None, target: Target, form: str) -> int:
     """
 
     with api.only_runs(target):
-        backend, found = api.resolve(name, target)
-    if not isinstance(found, RunStatus):
-        return hooks.sweep_verb("wait")(found, backend, target, timeout=timeout, form=form)
-    status = api.wait(found.name, timeout=timeout, target=target)
+        backend, run = api.resolve(name, target)
+    if not isinstance(run, RunStatus):
+        return hooks.sweep_verb("wait")(run, backend, target, timeout=timeout, form=form)
+    status = api.wait(run.name, timeout=timeout, target=target)
     output.emit(status.as_json(), form, follow.summary(status, target), paint=colour.status)
     return follow.exit_code(status)

@@ -14,11 +14,11 @@ from launcher.config.maxtext.mesh import Batch, Mesh, batch, batch_axes, rules
 
 def batch_size(case: CheckContext) -> Iterator[Problem]:
     train = train_of(case)
-    if train is None or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
+    if train is None or (devices := devices_of(case)) is None or (run_mesh := mesh_of(train, devices)) is None:
         return
-    problems = list(_one_batch(case, train, devices, found, "per_device_batch_size"))
+    problems = list(_one_batch(case, train, devices, run_mesh, "per_device_batch_size"))
     if train.get("eval_per_device_batch_size") and _evaluates(case):
-        problems += _one_batch(case, train, devices, found, "eval_per_device_batch_size")
+        problems += _one_batch(case, train, devices, run_mesh, "eval_per_device_batch_size")
     if not any(problem.severity == ERROR for problem in problems):
         # If MaxText rejects the batch, do not also report it as wasteful.
         problems = list(_tiles(case, train)) or problems
@@ -50,7 +50,7 @@ def _evaluates(case: CheckContext) -> bool:
 
 
 def _one_batch(
-    case: CheckContext, train: Mapping[str, Any], devices: Devices, found: Mesh, key: str
+    case: CheckContext, train: Mapping[str, Any], devices: Devices, run_mesh: Mesh, key: str
 ) -> Iterator[Problem]:
     evaluation = key.startswith("eval")
     keys = models.settings(train)
@@ -61,8 +61,8 @@ def _one_batch(
     real = bool(case.tree["data"]["files"] or case.tree["data"]["corpus"]) or keys["dataset_type"] != "synthetic"
     # Real data is read in whole sequences for every device (grain_data_processing.make_grain_train_iterator and
     # similar functions assert it), synthetic data for every part into which the batch is sharded.
-    parts = devices.total if real else found.over(batch_axes(train))
-    shared = found.over(["data", "fsdp", "fsdp_transpose", "expert"] if rules(train) else ["data", "fsdp"])
+    parts = devices.total if real else run_mesh.over(batch_axes(train))
+    shared = run_mesh.over(["data", "fsdp", "fsdp_transpose", "expert"] if rules(train) else ["data", "fsdp"])
     some = f"{sequences.micro} sequence{'s' if sequences.micro != 1 else ''}"
     if sequences.micro < 1:
         problem = (
@@ -77,7 +77,7 @@ def _one_batch(
                 "number, or a fraction below 1."
             ),
         )
-    elif sequences.micro % shared and found.over(["stage"]) == 1:
+    elif sequences.micro % shared and run_mesh.over(["stage"]) == 1:
         axes = f"{of} is {some}, and the mesh divides a batch among {shared} devices"
         wide = int(keys["max_target_length"]) >= 128
         kernel = keys["attention"] == "flash" or (keys["attention"] == "autoselected" and wide)

@@ -133,8 +133,8 @@ def _sizes(case: CheckContext) -> Iterator[Problem]:
         ("run", "command"): tree["run"]["command"],
         ("worker", "env"): [*tree["worker"]["env"], *tree["worker"]["env"].values()],
     }
-    for (part, key), found in texts.items():
-        size = sum(len(text.encode(errors="replace")) for text in found)
+    for (part, key), parts in texts.items():
+        size = sum(len(text.encode(errors="replace")) for text in parts)
         if size > _TEXT_LIMIT:
             message = (
                 f"{part}.{key} has {size} bytes; it can have at most {_TEXT_LIMIT}. Put long texts into a file in the "
@@ -153,15 +153,15 @@ def _expansion(case: CheckContext) -> Iterator[Problem]:
     if case.kind is RunKind.JOB_SET:  # a RayJob's command is an argument of KubeRay's submitter
         texts += [(("run", "command"), text) for text in case.tree["run"]["command"]]
     for path, text in texts:
-        for found in re.findall(r"\$\$|\$\([^)]*\)", text):
-            if found == "$$":
+        for reference in re.findall(r"\$\$|\$\([^)]*\)", text):
+            if reference == "$$":
                 yield case.problem(
                     "expansion", path, f'{dotted(path)}: in a pod, Kubernetes makes "$$" a single "$".', WARNING
                 )
-            elif found[2:-1] in worker["env"] or found[2:-1] in worker["secretEnv"]:
+            elif reference[2:-1] in worker["env"] or reference[2:-1] in worker["secretEnv"]:
                 message = (
-                    f'{dotted(path)}: in a pod, Kubernetes replaces "{found}" by the value of the variable; to keep '
-                    f'the text, write "${found}".'
+                    f'{dotted(path)}: in a pod, Kubernetes replaces "{reference}" by the value of the variable; to '
+                    f'keep the text, write "${reference}".'
                 )
                 yield case.problem("expansion", path, message, WARNING)
             else:

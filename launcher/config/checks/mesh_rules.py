@@ -90,28 +90,28 @@ def _sizes(case: CheckContext, level: str) -> list[int]:
 def _sharding(case: CheckContext) -> Iterator[Problem]:
     """Report arrays that JAX rejects as a step's input or output because the mesh does not divide a dimension."""
     train = train_of(case)
-    if train is None or (devices := devices_of(case)) is None or (found := mesh_of(train, devices)) is None:
+    if train is None or (devices := devices_of(case)) is None or (run_mesh := mesh_of(train, devices)) is None:
         return
-    yield from _weights(case, train, devices, found)
-    yield from sequence(case, train, found)
+    yield from _weights(case, train, devices, run_mesh)
+    yield from sequence(case, train, run_mesh)
 
 
-def _weights(case: CheckContext, train: Mapping[str, Any], devices: Devices, found: Mesh) -> Iterator[Problem]:
+def _weights(case: CheckContext, train: Mapping[str, Any], devices: Devices, run_mesh: Mesh) -> Iterator[Problem]:
     logical, arrays = rules(train), models.weights(train)
     if logical is None or arrays is None:
         return
     worst: dict[str, tuple[int, int, tuple[str, ...]]] = {}
     for array in arrays:
         for size, name, axes in zip(array.shape, array.dimensions, assigned(array.axes, logical), strict=True):
-            parts = found.over(axes)
+            parts = run_mesh.over(axes)
             if name and size % parts and parts > worst.get(name, (0,))[0]:
-                worst[name] = (parts, size, tuple(axis for axis in axes if found.over([axis]) > 1))
+                worst[name] = (parts, size, tuple(axis for axis in axes if run_mesh.over([axis]) > 1))
     for name, (parts, size, axes) in worst.items():
         keys = [key_of(axis, level) for axis in axes for level in ("ici", "dcn")]
         path = path_of(case, keys)
         if path not in case.user.origins:
             path = ("slice", "topology" if devices.kind == "tpu" else "hosts")
-        spelled = " x ".join(f"{axis} {found.over([axis])}" for axis in axes)
+        spelled = " x ".join(f"{axis} {run_mesh.over([axis])}" for axis in axes)
         message = (
             f"train.{path_of(case, keys)[1]}: {_model(train)}'s {_WORDS[name]}, {size:,}, cannot be divided among "
             f"{parts} devices ({spelled}); {_remedy(axes, parts, size, devices)}"
@@ -131,11 +131,11 @@ def _model(train: Mapping[str, Any]) -> str:
     return "the model" if name == "default" else name
 
 
-def sequence(case: CheckContext, train: Mapping[str, Any], found: Mesh) -> Iterator[Problem]:
+def sequence(case: CheckContext, train: Mapping[str, Any], run_mesh: Mesh) -> Iterator[Problem]:
     keys = models.settings(train)
     length = int(keys["max_target_length"])
     axes = ("tensor_sequence", "context", "context_usp_ulysses")
-    parts, context = found.over(axes), found.over(["context"])
+    parts, context = run_mesh.over(axes), run_mesh.over(["context"])
     balanced = bool(keys["context_parallel_load_balance"]) and context > 1 and keys["context_sharding"] == "context"
     by = [key for axis in axes for level in ("ici", "dcn") if int(keys.get(key := key_of(axis, level), 1)) != 1]
     if balanced and context % 2:
@@ -192,12 +192,12 @@ def _pipeline(case: CheckContext) -> Iterator[Problem]:
         layers = int(keys["pipeline_parallel_layers"])
     elif keys["decoder_block"] == "deepseek":
         layers -= int(keys["first_num_dense_layers"])
-    each, repeats = int(keys["num_layers_per_pipeline_stage"]), int(keys["num_pipeline_repeats"])
+    layers_per_stage, repeats = int(keys["num_layers_per_pipeline_stage"]), int(keys["num_pipeline_repeats"])
     others = ("train.model_name", "train.base_num_decoder_layers", "train.pipeline_parallel_layers")
-    if layers % (stages * each) or (repeats != -1 and stages * each * repeats != layers):
+    if layers % (stages * layers_per_stage) or (repeats != -1 and stages * layers_per_stage * repeats != layers):
         times = f" x {repeats} repeats" if repeats != -1 else ""
         message = (
-            f"train.{path[1]}: {layers} layers cannot be divided into {stages} stages of {each}{times}; "
+            f"train.{path[1]}: {layers} layers cannot be divided into {stages} stages of {layers_per_stage}{times}; "
             "change the stages, train.num_layers_per_pipeline_stage, train.num_pipeline_repeats or "
             "train.pipeline_parallel_layers."
         )

@@ -46,12 +46,12 @@ def _text(case: CheckContext) -> Iterator[Problem]:
         return
     if case.kind is not RunKind.LOCAL or (devices := devices_of(case)) is None:
         return
-    if not data["files"] or (found := _sizes(data["files"])) is None:
+    if not data["files"] or (files := _sizes(data["files"])) is None:
         return
     keys = models.settings(train)
     length, steps = int(keys["max_target_length"]), int(keys["steps"])
-    pieces = sum(size // (_LINE if name.endswith(".jsonl") else _PIECE) + 1 for name, size in found)
-    size = sum(size for _, size in found)
+    pieces = sum(size // (_LINE if name.endswith(".jsonl") else _PIECE) + 1 for name, size in files)
+    size = sum(size for _, size in files)
     most = int(epochs) * ((size + _EXTRA * pieces) // length + pieces)
     wanted = steps * batch(train, devices.total).load
     if wanted > most:
@@ -68,20 +68,20 @@ def _text(case: CheckContext) -> Iterator[Problem]:
 
 def _sizes(entries: Sequence[str]) -> list[tuple[str, int]] | None:
     """Return names and bytes of the text files; None if one is missing or of another kind, or if there are too many."""
-    found: dict[str, int] = {}
+    by_path: dict[str, int] = {}
     try:
         for entry in entries:
             path = Path(entry).expanduser()
             for file in [path] if path.is_file() else _below(path):
-                if file.suffix == ".parquet" or len(found) > _MOST_FILES:
+                if file.suffix == ".parquet" or len(by_path) > _MOST_FILES:
                     return None
                 if file.suffix in _TEXT:
-                    found[str(file.absolute())] = file.stat().st_size
+                    by_path[str(file.absolute())] = file.stat().st_size
                 elif file == path:
                     return None
     except OSError:
         return None
-    return list(found.items()) or None
+    return list(by_path.items()) or None
 
 
 def _below(path: Path) -> Iterator[Path]:
@@ -110,9 +110,9 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
     if train is None or case.kind is not RunKind.LOCAL or not models.settings(train)["enable_checkpointing"]:
         return
     folder = this_machine.runs_folder()
-    if (found := this_machine.disk(folder)) is None:
+    if (room_on_disk := this_machine.disk(folder)) is None:
         return
-    total, free = found
+    total, free = room_on_disk
     if not total:
         # Not the fault of a key of the values.
         message = (
@@ -120,22 +120,23 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
         )
         yield case.problem("checkpoints", (), message)
         return
-    one, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
-    if one is None or least is None:
+    checkpoint, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
+    if checkpoint is None or least is None:
         return
     count = kept_checkpoints(dict(train))
     path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
     room = f"{_as_size(free)} are free in {folder}"
     if _COMPRESSED * least > free:
         message = (
-            f"there is no space for a checkpoint of {_as_size(one)} ({models.parameters(train):,} parameters): {room}; "
-            "free some space, set SLIPWAY_HOME to a folder on another disk, or set train.enable_checkpointing: false."
+            f"there is no space for a checkpoint of {_as_size(checkpoint)} ({models.parameters(train):,} parameters): "
+            f"{room}; free some space, set SLIPWAY_HOME to a folder on another disk, or set "
+            "train.enable_checkpointing: false."
         )
         yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
-    elif one * count > free:
+    elif checkpoint * count > free:
         message = (
-            f"there may be no space for {count} checkpoint{'s' if count != 1 else ''} of {_as_size(one)}: {room}; free "
-            "some space, set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
+            f"there may be no space for {count} checkpoint{'s' if count != 1 else ''} of {_as_size(checkpoint)}: "
+            f"{room}; free some space, set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
         )
         others = ("train.model_name", "train.checkpoint_period", "train.max_num_checkpoints_to_keep")
         yield from case.across("checkpoints", path, message, *others, severity=WARNING)
@@ -161,20 +162,20 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
         return
     state, have = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), this_machine.memory()
     weights = models.weight_bytes(train)
-    if state is None or weights is None or have is None or (found := mesh_of(train, devices)) is None:
+    if state is None or weights is None or have is None or (run_mesh := mesh_of(train, devices)) is None:
         return
-    copies = found.over(["data"])
+    copies = run_mesh.over(["data"])
     path = path_of(case, ["model_name", *models.DIMENSIONS.values()])
     what = f"the {models.parameters(train):,} parameters of the model and their optimizer state"
-    each = f" in {copies} copies (train.ici_data_parallelism)" if copies > 1 else ""
+    in_copies = f" in {copies} copies (train.ici_data_parallelism)" if copies > 1 else ""
     machine = f"this machine has {_as_size(have)} of memory"
     others = ("train.model_name", "slice.hosts")
     if copies * state > have:
-        message = f"train.{path[1]}: {what} take {_as_size(copies * state)}{each}, but {machine}; {_SMALLER}."
+        message = f"train.{path[1]}: {what} take {_as_size(copies * state)}{in_copies}, but {machine}; {_SMALLER}."
         yield from case.across("memory", path, message, *others)
     elif copies * (state + weights) + devices.total * _WORKER > have:
         message = (
-            f"train.{path[1]}: {what} take {_as_size(copies * state)}{each}, the gradients "
+            f"train.{path[1]}: {what} take {_as_size(copies * state)}{in_copies}, the gradients "
             f"{_as_size(copies * weights)}, and {devices.total} worker{'s' if devices.total != 1 else ''} about 1 GB "
             f"each, but {machine}; {_SMALLER}."
         )

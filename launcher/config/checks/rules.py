@@ -194,10 +194,10 @@ _ABBREVIATIONS = {"peft": "PEFT", "grpo": "GRPO"}
 
 def _for_other_training(key: str) -> str:
     """Return the end of the message about a key of a kind of training that other programs have."""
-    if found := re.search(r"(?<![a-z])(sft|q?lora)(?![a-z])", key.lower()):
-        return f"; for fine-tuning on conversations, set tuning.method: {found[1]}."
-    if found := re.search(r"(?<![a-z])(dpo|orpo)(?![a-z])", key.lower()):
-        return f"; for training on pairs of answers, set tuning.method: {found[1]}."
+    if method := re.search(r"(?<![a-z])(sft|q?lora)(?![a-z])", key.lower()):
+        return f"; for fine-tuning on conversations, set tuning.method: {method[1]}."
+    if method := re.search(r"(?<![a-z])(dpo|orpo)(?![a-z])", key.lower()):
+        return f"; for training on pairs of answers, set tuning.method: {method[1]}."
     kind = re.search(rf"(?<![a-z])({'|'.join(_ABBREVIATIONS)})(?![a-z])", key.lower())
     return (
         f", and Slipway's trainer does not do {_ABBREVIATIONS[kind[1]]}: it trains all weights on text." if kind else ""
@@ -220,8 +220,8 @@ _NOT_OF_A_RUN = ("common", "global", "serve")
 
 def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
     """Return the least nested keys of that name: for `name`, a run's or a team's rather than a Secret's."""
-    found = [path for path in paths if path[-1] == key]
-    return [dotted(path) for path in found if len(path) == min(map(len, found))]
+    matching = [path for path in paths if path[-1] == key]
+    return [dotted(path) for path in matching if len(path) == min(map(len, matching))]
 
 
 def _meant(key: str) -> list[str]:

@@ -28,13 +28,13 @@ def disk(folder: Path) -> tuple[int, int] | None:
 
 def memory() -> int | None:
     """Return the bytes of memory of this machine, at most the container's limit; None if the system has no answer."""
-    found = []
+    limits = []
     with contextlib.suppress(OSError, ValueError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # control groups, version 2 and 1
         with contextlib.suppress(OSError, ValueError):
-            found.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
-    return min(found) if found else None
+            limits.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
+    return min(limits) if limits else None
 
 
 def cores() -> int:

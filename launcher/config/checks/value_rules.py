@@ -105,8 +105,8 @@ def _evaluator(chain: Sequence[Mapping[str, Any]]) -> Rule:
 
 def _kinds(rule: Mapping[str, Any]) -> Sequence[str]:
     kinds = rule.get("kinds", "objects")
-    found: Sequence[str] = table()["kinds"][kinds] if isinstance(kinds, str) else kinds
-    return found
+    names: Sequence[str] = table()["kinds"][kinds] if isinstance(kinds, str) else kinds
+    return names
 
 
 def _is_for_every_run(rule: Mapping[str, Any]) -> bool:

@@ -60,10 +60,10 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str,
         return {}
     first, second = models.settings(theirs), models.settings(ours)
     keys = [*models.DIMENSIONS.values(), "global_parameter_scale", *_STRUCTURE]
-    found = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
-    if found and models.name_of(theirs) != models.name_of(ours):
-        return {"model_name": (models.name_of(theirs), models.name_of(ours)), **found}
-    return found
+    differing = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+    if differing and models.name_of(theirs) != models.name_of(ours):
+        return {"model_name": (models.name_of(theirs), models.name_of(ours)), **differing}
+    return differing
 
 
 def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -76,11 +76,11 @@ def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) ->
         sizes = models.dimensions(ours)
     except ValueError:  # another rule reports the invalid scale
         return {}
-    found: dict[str, tuple[Any, Any]] = {}
+    differing: dict[str, tuple[Any, Any]] = {}
     block, family = settings.get("decoder_block"), str(model.get("family"))
     if family in FAMILIES and block not in FAMILIES[family]:
         key = "decoder_block" if models.name_of(ours) == "default" else "model_name"
-        found[key] = (family, models.name_of(ours) if key == "model_name" else block)
+        differing[key] = (family, models.name_of(ours) if key == "model_name" else block)
     experts = model.get("experts") or 1
     for name, key in SIZES.items():
         if experts > 1 and name == "intermediateSize":  # of the experts, in other keys
@@ -89,17 +89,17 @@ def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) ->
         if name == "layers" and family == "gemma2" and isinstance(have, int):
             have //= 2  # a layer of MaxText's Gemma 2 is two of Hugging Face's
         if isinstance(have, int) and have != want:
-            found[models.DIMENSIONS[key]] = (have, want)
+            differing[models.DIMENSIONS[key]] = (have, want)
     scanned, scan = record.get("scanned"), settings.get("scan_layers")
     if isinstance(scanned, bool) and scanned != scan:
-        found["scan_layers"] = (scanned, scan)
-    return found
+        differing["scan_layers"] = (scanned, scan)
+    return differing
 
 
-def sentence(source: str, found: Mapping[str, tuple[Any, Any]]) -> tuple[str, str]:
+def sentence(source: str, differing: Mapping[str, tuple[Any, Any]]) -> tuple[str, str]:
     """Return the first key of `train` that differs from the weights' model, and a sentence about it."""
-    key, (has, wants) = next(iter(found.items()))
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    key, (has, wants) = next(iter(differing.items()))
+    more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
     if key in ("model_name", "decoder_block"):
         return key, (
             f"train.{key} is {json.dumps(wants)}, and the weights of from: {source} are those of {has}; set "
@@ -126,20 +126,20 @@ def _here(case: CheckContext) -> Iterator[Problem]:
     source = Source.parse(given)
     if source.path:
         record = {} if "://" in source.path else _object(Path(source.path).expanduser() / DESCRIPTION)
-        found = described_differences(record, train)
+        differing = described_differences(record, train)
     elif source.name == case.tree["run"]["name"]:
         return  # another rule reports it
     else:
         folder = this_machine.runs_folder() / source.name
         theirs = _object(folder / "run.json").get("train")
-        found = differences(theirs, train) if isinstance(theirs, dict) else {}
+        differing = differences(theirs, train) if isinstance(theirs, dict) else {}
         if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
             message = f"from: there is no run {source.name} on this machine ({folder})."
             if (first := folder.with_name(f"{source.name}-1")).is_dir():
                 message += f" The run of a sweep is written with its number, such as {first.name}."
             yield case.problem("from", ("from",), message)
-    if found:
-        key, message = sentence(given, found)
+    if differing:
+        key, message = sentence(given, differing)
         path = ("train", key) if is_given(case, key) else ("from",)
         yield case.problem("from", path, message)
 

@@ -139,13 +139,13 @@ def assigned(sides: Sequence[str], logical: Sequence[tuple[str, tuple[str, ...]]
 
     For each dimension, the first rule whose axes are all unused in this array applies, regardless of their sizes.
     """
-    found: dict[int, tuple[str, ...]] = {}
+    by_side: dict[int, tuple[str, ...]] = {}
     for name, axes in logical:
-        if name in sides and (at := list(sides).index(name)) not in found:
-            taken = {axis for given in found.values() for axis in given}
+        if name in sides and (at := list(sides).index(name)) not in by_side:
+            taken = {axis for given in by_side.values() for axis in given}
             if not taken & set(axes):
-                found[at] = axes
-    return [found.get(at, ()) for at in range(len(sides))]
+                by_side[at] = axes
+    return [by_side.get(at, ()) for at in range(len(sides))]
 
 
 def batch_axes(train: Mapping[str, Any]) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ def faults(keys: Mapping[str, Any], length: int, shards: int) -> list[BlockSizeE
 
     `length` over `shards` must be a multiple of LANES: otherwise no blocks are valid.
     """
-    found = list(_faults(keys, _named(keys, ""), length, shards))
+    errors = list(_faults(keys, _named(keys, ""), length, shards))
     local = _named(keys, _LOCAL)
     if keys["decoder_block"] in _LOCAL_DECODERS and any(name.startswith(_LOCAL) for name in local.values()):
         for fault in _faults(keys, local, length, shards):
             if any(name.startswith(_LOCAL) for name in (*fault.keys, fault.of)):
-                found.append(fault)
-    return found
+                errors.append(fault)
+    return errors
 
 
 def works(keys: Mapping[str, Any], length: int, shards: int) -> bool:
@@ -87,8 +87,8 @@ def nearest_length(keys: Mapping[str, Any], length: int, shards: int) -> int | N
     unit = shards * LANES
     middle = length // unit * unit
     below, above = range(middle, 0, -unit), range(middle + unit, 2 * length + unit + 1, unit)
-    lengths = heapq.merge(below, above, key=lambda each: abs(each - length))
-    return next((each for each in islice(lengths, _TRIES) if works(keys, each, shards)), None)
+    lengths = heapq.merge(below, above, key=lambda candidate: abs(candidate - length))
+    return next((candidate for candidate in islice(lengths, _TRIES) if works(keys, candidate, shards)), None)
 
 
 def _named(keys: Mapping[str, Any], prefix: str) -> dict[str, str]:

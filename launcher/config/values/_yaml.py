@@ -40,9 +40,9 @@ class Events(Reader, Scanner, Parser):
     def __init__(self, text: str) -> None:
         self._resolver: Any = self
         # go-yaml treats these as line breaks, ruamel.yaml only in some places. They are never intended as line breaks.
-        found = _UNICODE_BREAK.search(text)
-        if found:
-            raise ReaderError("", found.start(), ord(found[0]), "unicode", "a Unicode line break")
+        line_break = _UNICODE_BREAK.search(text)
+        if line_break:
+            raise ReaderError("", line_break.start(), ord(line_break[0]), "unicode", "a Unicode line break")
         Reader.__init__(self, text, loader=self)
         Scanner.__init__(self, loader=self)
         Parser.__init__(self, loader=self)
@@ -125,10 +125,10 @@ class Events(Reader, Scanner, Parser):
         return breaks, widest, end
 
     def scan_block_scalar_breaks(self, indent: int) -> Any:
-        found = super().scan_block_scalar_breaks(indent)
+        breaks = super().scan_block_scalar_breaks(indent)
         if self.column < indent:
             self.refuse_tab()
-        return found
+        return breaks
 
     def refuse_tab(self) -> None:
         if self.buffer[self.pointer] == "\t":

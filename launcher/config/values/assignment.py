@@ -61,11 +61,11 @@ def read_sweep(text: str, origin: Origin) -> Axis:
 
 def axis(key: str, values: Iterable[Any], origin: Origin) -> Axis:
     """Return the axis of a key, in the syntax of `--set`, with values of Python."""
-    found = read_sweep(f"{key}=null", origin)
+    parsed = read_sweep(f"{key}=null", origin)
     given = [values] if isinstance(values, str) else [of_python(value) for value in values]
     if not given or _repeats(given):
         raise LauncherError(f"{origin}: {key} " + ("lists a value twice." if given else "has no values."))
-    return replace(found, values=tuple(given))
+    return replace(parsed, values=tuple(given))
 
 
 def _repeats(values: Sequence[Any]) -> bool:
@@ -155,7 +155,7 @@ class _Option:
 
     def items(self) -> list[str]:
         """Return the rest as the values of a sweep, each as written, without the commas between them."""
-        found, item, open_, quote = [], "", "", ""
+        items, item, open_, quote = [], "", "", ""
         rest = iter(self._reader.read())
         for char in rest:
             if char == " " and not item:
@@ -173,13 +173,13 @@ class _Option:
             elif open_ and char == open_[-1]:
                 open_ = open_[:-1]
             elif char == "," and not open_:
-                found.append(item)
+                items.append(item)
                 item = ""
                 continue
             item += char
         if quote or open_:
             raise self.fail(f"a {quote or open_[-1]} is missing at the end of a value.")
-        return [*found, item]
+        return [*items, item]
 
     def swept(self, item: str) -> Any:
         """Parse one value of a sweep as --set does, with lists and maps written as in a file."""

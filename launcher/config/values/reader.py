@@ -142,8 +142,8 @@ class Reader:
         except YAMLError as error:
             raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
         except (ValueError, OverflowError) as error:  # chr() in ruamel.yaml, which does not report the line
-            found = _ABOVE_UNICODE.search(text)
-            number = text.count("\n", 0, found.start()) if found else 0
+            above_unicode = _ABOVE_UNICODE.search(text)
+            number = text.count("\n", 0, above_unicode.start()) if above_unicode else 0
             message = "an escape \\U has a number above 0010FFFF, the last character of Unicode."
             raise self.fail(self.first_line + number + 1, message) from error
         if node is None:

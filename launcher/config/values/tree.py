@@ -64,13 +64,13 @@ class Values:
 
     def origin(self, path: Sequence[str]) -> Origin | None:
         """Return the origin of `path`; if no layer sets it, the origin of the nearest map above it."""
-        node, found = self.root, None
+        node, origin = self.root, None
         for key in path:
             if not isinstance(node.value, dict) or key not in node.value:
                 break
             node = node.value[key]
-            found = node.origin
-        return found
+            origin = node.origin
+        return origin
 
     def leaves(self) -> Iterator[tuple[KeyPath, Any, Origin]]:
         """Yield the path, value and origin of every leaf in file order. An empty map is a leaf."""

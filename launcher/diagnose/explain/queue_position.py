@@ -8,7 +8,7 @@ from launcher.backends.kubernetes import positions
 from launcher.diagnose.explain.finding import Evidence
 from launcher.diagnose.explain.formatting import join_words
 from launcher.diagnose.explain.situation import Situation
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object, name, namespace
 
@@ -84,7 +84,7 @@ def evidence(situation: Situation, stand: QueuePosition) -> Evidence:
 def _computed(situation: Situation, workload: Workload, queue: str, waiting: int | None) -> QueuePosition:
     if situation.cluster_queue is not None and situation.cluster_queue.ordered_by_usage:
         return QueuePosition(None, (), waiting, "the queue is ordered by usage, and only Kueue has this order")
-    order = kueue.queued_workloads(situation.workloads, situation.all_local_queues).get(queue, [])
+    order = kueue_workloads.queued_workloads(situation.workloads, situation.all_local_queues).get(queue, [])
     place = next((index for index, item in enumerate(order) if item.uid == workload.uid), None)
     ahead = tuple(RunAhead(item.owner, item.namespace, item.priority) for item in order[: place or 0])
     if situation.others_hidden and (waiting is None or waiting > len(order)):

@@ -12,7 +12,7 @@ from launcher.backends.kubernetes.run_object import RunObject
 from launcher.diagnose.explain.formatting import time_since
 from launcher.k8s import client, label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.flavor_fit import FlavorFit, flavor_fits
 from launcher.k8s.kueue.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
 from launcher.k8s.kueue.quota import Quotas
@@ -106,7 +106,7 @@ class QueueSituation:
         if self.expected_workload is not None:
             return self.expected_workload
         objects = self._list(client.WORKLOAD, labels=f"{label_keys.KUEUE_JOB_UID}={self.run.uid}")
-        return kueue.newest(kueue.workloads(objects))
+        return kueue_workloads.newest(kueue_workloads.workloads(objects))
 
     @property
     def queue(self) -> str:
@@ -143,7 +143,7 @@ class QueueSituation:
         return Quotas(self.cluster_queues.values(), map(Cohort, self._list(client.COHORT, everywhere=True)))
 
     @cached_property
-    def pod_sets(self) -> list[kueue.PodSet]:
+    def pod_sets(self) -> list[kueue_workloads.PodSet]:
         return self.workload.pod_sets if self.workload else []
 
     @cached_property

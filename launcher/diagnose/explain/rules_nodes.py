@@ -12,7 +12,7 @@ from launcher.diagnose.explain.formatting import amount, join_words, one_line, s
 from launcher.diagnose.explain.rules_impossible import ACCELERATOR, TOPOLOGY
 from launcher.diagnose.explain.situation import Event, Situation
 from launcher.k8s import label_keys
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.nodes import Taint, tolerations
 from launcher.k8s.objects import status
 from launcher.k8s.pods import Pod
@@ -188,7 +188,7 @@ def nodes_full(situation: Situation) -> Finding | None:
     short = re.findall(r"\d+ Insufficient ([\w./-]+)", text)
     wants = pods[0].spec.get("nodeSelector") or {}
     fitting = [node for node in situation.nodes if node.has(wants)]
-    asks = kueue.pod_asks(pods[0].spec)
+    asks = kueue_workloads.pod_asks(pods[0].spec)
     if short:
         res = short[0]
         largest = max((node.allocatable(res) for node in fitting), default=Decimal())

@@ -11,7 +11,7 @@ from launcher.backends.kubernetes import reader, states
 from launcher.diagnose.explain.queue_situation import QueueSituation
 from launcher.k8s import client, label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.nodes import Node
@@ -106,13 +106,15 @@ class Situation(QueueSituation):
     def workloads(self) -> list[Workload]:
         """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            objects: list[Object] = self.look.list(client.WORKLOAD, all_namespaces=True, without=[kueue.TEMPLATES])
+            objects: list[Object] = self.look.list(
+                client.WORKLOAD, all_namespaces=True, without=[kueue_workloads.TEMPLATES]
+            )
         except Forbidden:
             self.unseen.append("the runs of other teams")
-            objects = self._list(client.WORKLOAD, without=[kueue.TEMPLATES])
+            objects = self._list(client.WORKLOAD, without=[kueue_workloads.TEMPLATES])
         except KindNotServed:
             return []
-        return kueue.workloads(objects)
+        return kueue_workloads.workloads(objects)
 
     @cached_property
     def all_local_queues(self) -> list[LocalQueue]:

@@ -19,14 +19,14 @@ def memory_to_spare() -> int | None:
 
     None if the system does not report it.
     """
-    found = []
+    limits = []
     with contextlib.suppress(OSError):
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         available = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
         if available:
-            found.append(int(available[1]) << 10)
-    found += _of_the_container()
-    return max(0, min(found) - _RESERVE) if found else None
+            limits.append(int(available[1]) << 10)
+    limits += _of_the_container()
+    return max(0, min(limits) - _RESERVE) if limits else None
 
 
 def _of_the_container() -> list[int]:

@@ -19,10 +19,10 @@ def run_names(name: str, *, target: Target = DEFAULT_TARGET) -> tuple[str, ...]:
     if is_url(name) or is_path(name):
         return (name,)
     try:
-        found = resolve(name, target)[1]
+        resolved = resolve(name, target)[1]
     except NoSuchRun:
         return (name,)
-    return (name,) if isinstance(found, RunStatus) else tuple(run.name for run in found.runs)
+    return (name,) if isinstance(resolved, RunStatus) else tuple(run.name for run in resolved.runs)
 
 
 def find_best(

@@ -40,15 +40,15 @@ def is_path(name: str) -> bool:
 
 def read_folder(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
     """Return the contents of the files with those names in a folder. Missing files are left out."""
-    found = {}
+    contents = {}
     for name in names:
         try:
-            found[name] = (folder / name).read_bytes()
+            contents[name] = (folder / name).read_bytes()
         except FileNotFoundError:
             continue
         except OSError as error:
             raise LauncherError(f"{folder / name} cannot be read: {error.strerror}.") from error
-    return found
+    return contents
 
 
 def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -71,13 +71,13 @@ def read_bucket(url: str, names: Sequence[str]) -> dict[str, bytes]:
         raise
     except Exception as error:  # fsspec's file systems raise their own libraries' errors, without a common base
         raise _refusal(url, error) from error
-    found = {}
+    contents = {}
     for key, answer in answers.items():
         if isinstance(answer, bytes):
-            found[key] = answer
+            contents[key] = answer
         elif not isinstance(answer, FileNotFoundError):
             raise _refusal(url, answer) from answer
-    return found
+    return contents
 
 
 def list_bucket(url: str) -> dict[str, int]:
@@ -89,12 +89,12 @@ def list_bucket(url: str) -> dict[str, int]:
     try:
         system, path = open_folder()
         system.invalidate_cache()  # another process may have written since an earlier call
-        found: Mapping[str, Any] = system.find(path, detail=True)
+        entries: Mapping[str, Any] = system.find(path, detail=True)
     except FileNotFoundError:
         return {}
     except Exception as error:  # as in read_bucket
         raise _refusal(url, error) from error
-    return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in found.items()}
+    return {key.removeprefix(path).strip("/"): int(about.get("size") or 0) for key, about in entries.items()}
 
 
 def list_folders(url: str) -> list[str]:
@@ -113,12 +113,12 @@ def list_folders(url: str) -> list[str]:
             return {}
 
     try:
-        found = _answered(url, asked)
+        keys = _answered(url, asked)
     except LauncherError:
         raise
     except Exception as error:  # as in read_bucket
         raise _refusal(url, error) from error
-    return sorted(key.rstrip("/").rpartition("/")[2] for key in found)
+    return sorted(key.rstrip("/").rpartition("/")[2] for key in keys)
 
 
 def refuse_existing(url: str, last: str) -> None:

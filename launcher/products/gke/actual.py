@@ -105,8 +105,8 @@ def read(plan: Plan, google: Google | None = None) -> Actual:
     for key, path in _needed(plan).items():
         calls[f"need {key}"] = partial(google.get, "COMPUTE", path)
     results = _all(calls)
-    found = _from(plan, results, addresses)
-    return _with_former_teams(plan, found, google)
+    actual = _from(plan, results, addresses)
+    return _with_former_teams(plan, actual, google)
 
 
 def _named(plan: Plan) -> list[str]:
@@ -122,40 +122,43 @@ def _all(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
 
 def _buckets(google: Google, project: str) -> list[Mapping[str, Any]]:
     """Return the buckets of the project."""
-    found: list[Mapping[str, Any]] = []
+    buckets: list[Mapping[str, Any]] = []
     query = {"project": project, "maxResults": "1000"}
     while True:
         page = google.get("STORAGE", "storage/v1/b", query) or {}
-        found += page.get("items") or []
+        buckets += page.get("items") or []
         if not page.get("nextPageToken"):
-            return found
+            return buckets
         query["pageToken"] = str(page["nextPageToken"])
 
 
-def _with_former_teams(plan: Plan, found: Actual, google: Google) -> Actual:
+def _with_former_teams(plan: Plan, actual: Actual, google: Google) -> Actual:
     """Add the roles on buckets that are not in the plan, and the service accounts that have a role on any bucket."""
     calls: dict[str, Callable[[], Any]] = {
         bucket: partial(google.get, "STORAGE", f"storage/v1/b/{bucket}/iam")
-        for bucket in found.buckets
-        if bucket not in found.bucket_roles
+        for bucket in actual.buckets
+        if bucket not in actual.bucket_roles
     }
-    bucket_roles = {**found.bucket_roles, **{bucket: _roles(_raised(policy)) for bucket, policy in _all(calls).items()}}
+    bucket_roles = {
+        **actual.bucket_roles,
+        **{bucket: _roles(_raised(policy)) for bucket, policy in _all(calls).items()},
+    }
     domain = f"@{plan.project}.iam.gserviceaccount.com"
     addresses = {
         member.removeprefix("serviceAccount:")
         for roles in bucket_roles.values()
         for member, role in roles
         if role == commands.BUCKET_ROLE and member.endswith(domain)
-    } - found.accounts.keys()
+    } - actual.accounts.keys()
     calls = {address: partial(google.get, "IAM", f"v1/{_account(address)}") for address in addresses}
-    accounts = {**found.accounts, **{address: _raised(account) for address, account in _all(calls).items()}}
+    accounts = {**actual.accounts, **{address: _raised(account) for address, account in _all(calls).items()}}
     former = [address for address in addresses if (account := accounts[address]) and is_ours(account, plan.name)]
     calls = {address: partial(google.post, "IAM", f"v1/{_account(address)}:getIamPolicy", {}) for address in former}
     account_roles = {
-        **found.account_roles,
+        **actual.account_roles,
         **{address: _roles(_raised(policy)) for address, policy in _all(calls).items()},
     }
-    return replace(found, bucket_roles=bucket_roles, accounts=accounts, account_roles=account_roles)
+    return replace(actual, bucket_roles=bucket_roles, accounts=accounts, account_roles=account_roles)
 
 
 def _raised(result: Any) -> Any:
@@ -229,8 +232,8 @@ def _account(address: str) -> str:
     return f"projects/{commands.project_of(address)}/serviceAccounts/{address}"
 
 
-def _apis(found: Any) -> frozenset[str]:
-    services = found.get("services") if isinstance(found, dict) else None
+def _apis(answer: Any) -> frozenset[str]:
+    services = answer.get("services") if isinstance(answer, dict) else None
     return frozenset(
         str(service["name"]).rpartition("/")[2]
         for service in services or ()
@@ -310,10 +313,10 @@ def _reserved(plan: Plan, needs: Mapping[tuple[str, str, str], Any]) -> list[str
             flavors[pool.flavor] = flavors.get(pool.flavor, 0) + pool.max_nodes
     notes = []
     for name, flavors in nodes.items():
-        found = needs.get((next(iter(flavors)), "reservation", name))
-        if not isinstance(found, dict):  # missing, or not readable: reported as such
+        reservation = needs.get((next(iter(flavors)), "reservation", name))
+        if not isinstance(reservation, dict):  # missing, or not readable: reported as such
             continue
-        count = (found.get("specificReservation") or {}).get("count")
+        count = (reservation.get("specificReservation") or {}).get("count")
         if count is None:
             notes.append(f"? not checked, whether the reservation {name} is large enough: it has no number of machines")
         elif int(count) < sum(flavors.values()):
@@ -325,13 +328,13 @@ def _reserved(plan: Plan, needs: Mapping[tuple[str, str, str], Any]) -> list[str
     return notes
 
 
-def _elsewhere(plan: Plan, found: Any) -> list[str]:
+def _elsewhere(plan: Plan, answer: Any) -> list[str]:
     """Return a note for each cluster with the name of the plan in another location of the project."""
-    if isinstance(found, GoogleError):  # before the API is enabled, or without the right to list clusters
-        return [] if found.status == _FORBIDDEN else [f"? clusters in other locations: {found.message.rstrip('.')}"]
-    found = found or {}
-    places = [str(each.get("location")) for each in found.get("clusters") or () if each.get("name") == plan.name]
-    unread = ", ".join(map(str, found.get("missingZones") or ()))
+    if isinstance(answer, GoogleError):  # before the API is enabled, or without the right to list clusters
+        return [] if answer.status == _FORBIDDEN else [f"? clusters in other locations: {answer.message.rstrip('.')}"]
+    answer = answer or {}
+    places = [str(each.get("location")) for each in answer.get("clusters") or () if each.get("name") == plan.name]
+    unread = ", ".join(map(str, answer.get("missingZones") or ()))
     return [
         *(
             f"! a cluster {plan.name} exists in {place}, and up creates a second one in {plan.location}: "
@@ -343,20 +346,20 @@ def _elsewhere(plan: Plan, found: Any) -> list[str]:
     ]
 
 
-def _routers(plan: Plan, found: Any) -> tuple[Mapping[str, Any], ...]:
+def _routers(plan: Plan, answer: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the routers of the cluster's network in its region; none if they cannot be read."""
-    if found is None or isinstance(found, GoogleError):
+    if answer is None or isinstance(answer, GoogleError):
         return ()
     project, network = plan.network
     end = f"projects/{project}/global/networks/{network}"
-    return tuple(router for router in found.get("items") or () if str(router.get("network")).endswith(end))
+    return tuple(router for router in answer.get("items") or () if str(router.get("network")).endswith(end))
 
 
-def _without_nat(plan: Plan, found: Any, routers: Sequence[Mapping[str, Any]]) -> list[str]:
+def _without_nat(plan: Plan, answer: Any, routers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if the network of private nodes has no Cloud NAT in the region, or if that is not known."""
     network = plan.network[1]
-    if isinstance(found, GoogleError):
-        return [f"? not checked, whether the network {network} has Cloud NAT: {found.message.rstrip('.')}"]
+    if isinstance(answer, GoogleError):
+        return [f"? not checked, whether the network {network} has Cloud NAT: {answer.message.rstrip('.')}"]
     wanted = plan.values["network"]["nat"] or plan.values["controllerImages"]
     if wanted or any(router.get("nats") for router in routers):
         return []

@@ -93,16 +93,16 @@ def _extended(node: Object) -> list[str]:
 def from_nodes(nodes: Iterable[Object]) -> tuple[dict[Group, int], list[str]]:
     """Return the number of nodes of each group, and a sentence for the nodes of each kind that are left out."""
     table = chart_defaults("run").tree["common"]["accelerators"]
-    found: Counter[Group] = Counter()
+    counts: Counter[Group] = Counter()
     left: Counter[str] = Counter()
     for node in nodes:
         group = _group(node, table)
         if isinstance(group, str):
             left[group] += 1
         else:
-            found[group] += 1
+            counts[group] += 1
     notes = [f"{count} {'node has' if count == 1 else 'nodes have'} {why}" for why, count in left.items()]
-    return dict(found), notes
+    return dict(counts), notes
 
 
 def _group(node: Object, table: Mapping[str, Any]) -> Group | str:
@@ -214,14 +214,14 @@ def _own_row(group: Group, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_gke(project: str, location: str, name: str) -> dict[str, Any]:
     """Return the values under `gke` of an existing GKE cluster. Raises GoogleError if it cannot be read."""
-    found = Google().get("CONTAINER", f"v1/projects/{project}/locations/{location}/clusters/{name}") or {}
-    labels = {key: value for key, value in (found.get("resourceLabels") or {}).items() if key != MANAGED_LABEL}
-    autopilot = bool((found.get("autopilot") or {}).get("enabled"))
-    channel = str((found.get("releaseChannel") or {}).get("channel") or "regular").lower()
-    zones = found.get("locations") or []
+    cluster = Google().get("CONTAINER", f"v1/projects/{project}/locations/{location}/clusters/{name}") or {}
+    labels = {key: value for key, value in (cluster.get("resourceLabels") or {}).items() if key != MANAGED_LABEL}
+    autopilot = bool((cluster.get("autopilot") or {}).get("enabled"))
+    channel = str((cluster.get("releaseChannel") or {}).get("channel") or "regular").lower()
+    zones = cluster.get("locations") or []
     values: dict[str, Any] = {"project": project, "location": location, "name": name, "releaseChannel": channel}
     values |= {"mode": "autopilot"} if autopilot else {}
     values |= {"zone": str(zones[0])} if zones and zones[0] != location and not autopilot else {}
     values |= {"labels": labels} if labels else {}
-    values |= {"rayOperator": bool(((found.get("addonsConfig") or {}).get("rayOperatorConfig") or {}).get("enabled"))}
+    values |= {"rayOperator": bool(((cluster.get("addonsConfig") or {}).get("rayOperatorConfig") or {}).get("enabled"))}
     return values

@@ -24,13 +24,13 @@ def plan_cluster(files: Sequence[str], sets: Sequence[str] = ()) -> Plan:
     from launcher.config.plan import CheckFailed
     from launcher.products.gke import plan, rules, values
 
-    found = values.load(files, sets)
-    problems = rules.problems(found)
+    cluster_values = values.load(files, sets)
+    problems = rules.problems(cluster_values)
     if not has_errors(problems):
-        problems += rules.of_queues(found)
+        problems += rules.of_queues(cluster_values)
     if has_errors(problems):
         raise CheckFailed(problems)
-    return plan.make(found, tuple(problems))
+    return plan.make(cluster_values, tuple(problems))
 
 
 def cluster_changes(plan: Plan) -> Changes:

@@ -482,14 +482,14 @@ def apply_classes(plan: Plan) -> Command:
 
 def _specific(name: str, over: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reservation of a ComputeClass, with its project, block and sub-block if the values name them."""
-    found: dict[str, Any] = {"name": name}
+    reservation: dict[str, Any] = {"name": name}
     if over.get("reservationProject"):
-        found["project"] = over["reservationProject"]
+        reservation["project"] = over["reservationProject"]
     if over.get("reservationBlock"):
-        found["reservationBlock"] = {"name": over["reservationBlock"]}
+        reservation["reservationBlock"] = {"name": over["reservationBlock"]}
         if over.get("reservationSubBlock"):
-            found["reservationBlock"]["reservationSubBlock"] = {"name": over["reservationSubBlock"]}
-    return found
+            reservation["reservationBlock"]["reservationSubBlock"] = {"name": over["reservationSubBlock"]}
+    return reservation
 
 
 def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
@@ -497,14 +497,14 @@ def compute_classes(plan: Plan) -> Iterator[dict[str, Any]]:
     for name, flavor in plan.queues["flavors"].items():
         if flavor is None or not flavor.get("create", True):
             continue
-        found = accelerators.of_flavor(flavor, plan.queues)
-        row = plan.queues["common"]["accelerators"][found.accelerator]
-        if found.kind == "cpu":
+        slice_ = accelerators.of_flavor(flavor, plan.queues)
+        row = plan.queues["common"]["accelerators"][slice_.accelerator]
+        if slice_.kind == "cpu":
             continue
         rule: dict[str, Any] = (
-            {"tpu": {"type": row["label"], "count": found.chips_per_host, "topology": found.topology}}
-            if found.kind == "tpu"
-            else {"gpu": {"type": row["label"], "count": found.chips_per_host}, "machineType": found.machine_type}
+            {"tpu": {"type": row["label"], "count": slice_.chips_per_host, "topology": slice_.topology}}
+            if slice_.kind == "tpu"
+            else {"gpu": {"type": row["label"], "count": slice_.chips_per_host}, "machineType": slice_.machine_type}
         )
         provisioning = flavor.get("provisioning") or "on-demand"
         if provisioning == "spot":

@@ -44,13 +44,13 @@ class GoogleError(LauncherError):
 def find_gcloud() -> str:
     """Return the path of gcloud: $SLIPWAY_GCLOUD, else `gcloud` on the PATH. Raises LauncherError if it is missing."""
     given = os.environ.get("SLIPWAY_GCLOUD")
-    found = shutil.which(given or "gcloud")
-    if found is None:
+    path = shutil.which(given or "gcloud")
+    if path is None:
         missing = (
             f"SLIPWAY_GCLOUD is {given}, which is not an executable" if given else "There is no gcloud on the PATH"
         )
         raise LauncherError(f"{missing}; the cluster cannot be read or changed without it.", _INSTALL)
-    return found
+    return path
 
 
 class Google:
@@ -84,12 +84,12 @@ class Google:
                 f"{_host(base)} does not answer: {type(error).__name__}.",
                 "Check the network, and the proxy settings of this machine.",
             ) from error
-        found = json_object(answer.content) or {}
+        content = json_object(answer.content) or {}
         if answer.status_code == _NOT_FOUND:
             return None
         if answer.status_code >= _BAD_REQUEST:
-            raise _refused(found, answer.status_code)
-        return found
+            raise _refused(content, answer.status_code)
+        return content
 
     @cached_property
     def _token(self) -> str:
@@ -110,8 +110,8 @@ class Google:
         _ = self._token
 
 
-def _refused(found: Mapping[str, Any], status: int) -> GoogleError:
-    error = found.get("error")
+def _refused(content: Mapping[str, Any], status: int) -> GoogleError:
+    error = content.get("error")
     message = str(error.get("message") or "") if isinstance(error, dict) else ""
     hint = ""
     if status in (401, 403):
@@ -123,8 +123,8 @@ def last_error(stderr: str) -> str:
     """Return the error that gcloud, kubectl or launcher printed, as one line without hints."""
     lines = [line.strip() for line in stderr.strip().splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.match(r"(?i)error:", line)]
-    found = lines[errors[-1] :] if errors else lines[-1:]
-    kept = list(itertools.takewhile(lambda line: not line.startswith("Hint:"), found))
+    message = lines[errors[-1] :] if errors else lines[-1:]
+    kept = list(itertools.takewhile(lambda line: not line.startswith("Hint:"), message))
     return re.sub(r"(?i)^error:\s*", "", " ".join(kept)) or "it printed no error"
 
 

@@ -47,15 +47,15 @@ def live(config_map: Object | None, deployment: Object | None) -> Live:
     return Live(text, bool(owners - {("kubectl", "Apply")}), str(annotations.get(ANNOTATION) or ""))
 
 
-def wanted(keys: Mapping[str, Any], found: Live, *, upgrade: bool) -> str:
+def wanted(keys: Mapping[str, Any], live: Live, *, upgrade: bool) -> str:
     """Return the text that must be applied, or "" if none: with `keys`, and with edits that an upgrade would reset.
 
     Raises LauncherError if the current text is not a YAML map.
     """
-    if not found.text or not (keys or (upgrade and found.edited)):
+    if not live.text or not (keys or (upgrade and live.edited)):
         return ""
-    text = merged(found.text, keys) if keys else found.text
-    return text if upgrade or text != found.text or digest(text) != found.read else ""
+    text = merged(live.text, keys) if keys else live.text
+    return text if upgrade or text != live.text or digest(text) != live.read else ""
 
 
 def merged(text: str, keys: Mapping[str, Any]) -> str:

@@ -262,36 +262,36 @@ def _pools_of(
     name: str, flavor: Mapping[str, Any], cluster: Mapping[str, Any], queues: Mapping[str, Any]
 ) -> Iterator[Pool]:
     over = cluster["pools"].get(name) or {}
-    found = accelerators.of_flavor(flavor, queues)
-    machine = found.machine_type or cluster["cpu"]["machineType"]
-    quota = cpu_nodes(name, queues, machine) if found.kind == "cpu" else quota_slices(name, queues)
+    slice_ = accelerators.of_flavor(flavor, queues)
+    machine = slice_.machine_type or cluster["cpu"]["machineType"]
+    quota = cpu_nodes(name, queues, machine) if slice_.kind == "cpu" else quota_slices(name, queues)
     slices = quota if over.get("maxSlices") is None else over["maxSlices"]
     kept = over.get("minSlices") or 0
     if not slices:
         return
     provisioning = flavor.get("provisioning") or "on-demand"
     flex = provisioning == "flex-start"
-    row = queues["common"]["accelerators"][found.accelerator]
+    row = queues["common"]["accelerators"][slice_.accelerator]
     compact = over.get("compactPlacement")
     shared: dict[str, Any] = {
         "flavor": name,
-        "accelerator": found.accelerator,
-        "kind": found.kind,
+        "accelerator": slice_.accelerator,
+        "kind": slice_.kind,
         "machine_type": machine,
-        "hosts": found.hosts,
-        "chips_per_host": found.chips_per_host,
-        "topology": found.topology if found.hosts > 1 or row["dimensions"] == 3 else "",
-        "gpu_label": row["label"] if found.kind == "gpu" else "",
+        "hosts": slice_.hosts,
+        "chips_per_host": slice_.chips_per_host,
+        "topology": slice_.topology if slice_.hosts > 1 or row["dimensions"] == 3 else "",
+        "gpu_label": row["label"] if slice_.kind == "gpu" else "",
         "provisioning": provisioning,
         "reservation": reservation_path(flavor, over, cluster["project"]),
         "queued": flex and over.get("queuedProvisioning") is not False,
         "seconds": seconds(over.get("maxRunDuration") or ("7d" if flex else "")),
-        "compact": found.kind == "gpu" and found.hosts > 1 if compact is None else compact,
+        "compact": slice_.kind == "gpu" and slice_.hosts > 1 if compact is None else compact,
         "disk": over.get("secondaryBootDisk") or "",
         "node_labels": dict(flavor.get("nodeLabels") or {}),
         "taints": tuple(_taint(taint) for taint in (flavor.get("taints") or {}).values() if taint),
     }
-    if found.kind != "tpu" or found.hosts == 1:
+    if slice_.kind != "tpu" or slice_.hosts == 1:
         yield Pool(name, min_slices=kept, max_slices=slices, **shared)
         return
     for number in range(1, slices + 1):

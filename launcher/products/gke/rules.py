@@ -45,8 +45,8 @@ _GPU_NETWORKS = {
 def problems(values: ClusterValues) -> list[Problem]:
     """Return all problems, in the order of the file."""
     parts = (_names, _windows, _flavors, _controllers, _kueue, _groups)
-    found = [problem for part in parts for problem in part(values)]
-    return sorted(found, key=lambda problem: (problem.file is None, problem.file or "", problem.line or 0))
+    all_problems = [problem for part in parts for problem in part(values)]
+    return sorted(all_problems, key=lambda problem: (problem.file is None, problem.file or "", problem.line or 0))
 
 
 def of_queues(values: ClusterValues) -> list[Problem]:
@@ -208,15 +208,15 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
         yield values.problem("missing-key", path, f"flavors.{name}.accelerator is not set.")
         return
     try:
-        found = accelerators.of_flavor(flavor, values.queues)
+        slice_ = accelerators.of_flavor(flavor, values.queues)
     except SliceError as error:
         yield values.problem("slice", (*path, error.key), f"flavors.{name}.{error.key}: {error.message}")
         return
     over = values.cluster["pools"].get(name) or {}
     pool = ("gke", "pools", name)
     provisioning = flavor.get("provisioning") or "on-demand"
-    machine = found.machine_type or values.cluster["cpu"]["machineType"]
-    if found.kind == "cpu":
+    machine = slice_.machine_type or values.cluster["cpu"]["machineType"]
+    if slice_.kind == "cpu":
         quota = plans.cpu_nodes(name, values.queues, machine)
         if not plans.machine_size(machine)[0] and over.get("maxSlices") is None:
             message = (
@@ -229,10 +229,10 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
     if provisioning == "reservation" and not flavor.get("reservation"):
         message = f"flavors.{name}.reservation is not set; provisioning: reservation needs its name."
         yield values.problem("reservation", path, message)
-    if found.hosts > 1 and machine in _GPU_NETWORKS:
+    if slice_.hosts > 1 and machine in _GPU_NETWORKS:
         count, technology = _GPU_NETWORKS[machine]
         message = (
-            f"flavors.{name}: slices of {found.hosts} hosts of {machine} use the ordinary network of the nodes, not "
+            f"flavors.{name}: slices of {slice_.hosts} hosts of {machine} use the ordinary network of the nodes, not "
             f"the {count} network interfaces for {technology}, so training on several hosts is slow; use slices of "
             "one host."
         )
@@ -245,7 +245,7 @@ def _flavor(name: str, flavor: Mapping[str, Any], values: ClusterValues) -> Iter
     if kept > slices:
         message = f"gke.pools.{name}.minSlices is {kept}, more than the {slices} slices of the pools."
         yield values.problem("quota", (*pool, "minSlices"), message)
-    longest = f"{name}-{slices}" if found.kind == "tpu" and found.hosts > 1 else name
+    longest = f"{name}-{slices}" if slice_.kind == "tpu" and slice_.hosts > 1 else name
     if len(longest) > _NAME_LIMIT:
         yield values.problem("name", path, _too_long(f"flavors.{name}: the name of its node pool {longest}"))
     elif not _NAME.fullmatch(longest):

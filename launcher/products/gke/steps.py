@@ -97,17 +97,17 @@ class Inside:
     kueue: kueue_config.Live = field(default_factory=kueue_config.Live)
 
 
-def inside(plan: Plan, found: Inside) -> list[Step]:
+def inside(plan: Plan, now_inside: Inside) -> list[Step]:
     """Return the steps inside the cluster: credentials, controllers, ComputeClasses, queues."""
     made = []
-    if not found.context:
+    if not now_inside.context:
         made.append(Step(CREATE, "kubeconfig context", commands.get_credentials(plan), commands.context(plan)))
     for name, version in plan.values["controllers"].items():
-        now = found.controllers.get(name, "")
-        config = kueue_config.wanted(plan.values["kueueConfig"], found.kueue, upgrade=now != version)
+        now = now_inside.controllers.get(name, "")
+        config = kueue_config.wanted(plan.values["kueueConfig"], now_inside.kueue, upgrade=now != version)
         config = config if name == "kueue" else ""
         image = commands.controller_image(plan, name)
-        image = "" if now == version and found.images.get(name) == image else image
+        image = "" if now == version and now_inside.images.get(name) == image else image
         if now == version and not (config or image):
             continue
         what, action = f"controller {name}", CHANGE if now else CREATE
@@ -121,13 +121,15 @@ def inside(plan: Plan, found: Inside) -> list[Step]:
             made.append(Step(CHANGE, _CONFIG, commands.apply_kueue_config(plan, config), detail))
             made.append(Step(CHANGE, _CONFIG, commands.restart_kueue(plan, config), "restart Kueue"))
         made.append(Step(action, what, commands.wait_for_controller(plan, name), "until it is ready"))
-    if plan.autopilot and not found.classes:
+    if plan.autopilot and not now_inside.classes:
         names = ", ".join(each["metadata"]["name"] for each in commands.compute_classes(plan))
         made.append(Step(CREATE, "compute classes", commands.apply_classes(plan), names))
-    if not found.namespace:
+    if not now_inside.namespace:
         made.append(Step(CREATE, f"namespace {commands.NAMESPACE}", commands.apply_namespace(plan)))
-    if found.queues:
-        made.append(Step(CHANGE if found.namespace else CREATE, "queues", commands.install_queues(plan), found.queues))
+    if now_inside.queues:
+        made.append(
+            Step(CHANGE if now_inside.namespace else CREATE, "queues", commands.install_queues(plan), now_inside.queues)
+        )
     return made
 
 
@@ -273,11 +275,11 @@ def _number(name: str) -> int:
 def _pools(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[Step]:
     existing = actual.pools
     for pool in _placed(plan, actual, use):
-        found = existing.get(pool.name)
-        if found is None:
+        live_pool = existing.get(pool.name)
+        if live_pool is None:
             check = commands.describe_pool(plan, pool.name)
             yield Step(CREATE, f"node pool {pool.name}", commands.create_pool(plan, pool), describe(pool), check)
-        elif not _immutable(pool, found) and (change := _scaling_change(pool, found)):
+        elif not _immutable(pool, live_pool) and (change := _scaling_change(pool, live_pool)):
             if pool.whole_slice and pool.min_slices:  # first the nodes, so that this is repeated if it is interrupted
                 yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), "create its nodes")
             yield Step(CHANGE, f"node pool {pool.name}", commands.scale_pool(plan, pool), change)
@@ -299,9 +301,9 @@ def describe(pool: Pool) -> str:
     return ", ".join(parts)
 
 
-def _scaling_change(pool: Pool, found: Mapping[str, Any]) -> str:
+def _scaling_change(pool: Pool, live_pool: Mapping[str, Any]) -> str:
     """Return what changes in the autoscaling of a pool, or ""."""
-    scaling = found.get("autoscaling") or {}
+    scaling = live_pool.get("autoscaling") or {}
     if not pool.whole_slice:
         now = (int(scaling.get("totalMinNodeCount") or 0), int(scaling.get("totalMaxNodeCount") or 0))
         wanted = (pool.min_nodes, pool.max_nodes)
@@ -311,9 +313,9 @@ def _scaling_change(pool: Pool, found: Mapping[str, Any]) -> str:
     return "the slice always runs" if pool.min_slices else f"0 or {pool.max_nodes} nodes, by autoscaling"
 
 
-def _immutable(pool: Pool, found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _immutable(pool: Pool, live_pool: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the differences that GKE cannot change in a pool: what, now, wanted."""
-    config, placement = found.get("config") or {}, found.get("placementPolicy") or {}
+    config, placement = live_pool.get("config") or {}, live_pool.get("placementPolicy") or {}
     affinity = config.get("reservationAffinity") or {}
     reserved = affinity.get("values") if affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION" else []
     pairs = [
@@ -322,17 +324,21 @@ def _immutable(pool: Pool, found: Mapping[str, Any]) -> list[tuple[str, str, str
         ("spot", str(bool(config.get("spot"))), str(pool.provisioning == "spot")),
         ("flex-start", str(bool(config.get("flexStart"))), str(pool.provisioning == "flex-start")),
         ("reservation", ",".join(reserved or []), pool.reservation),
-        ("queued provisioning", str(bool((found.get("queuedProvisioning") or {}).get("enabled"))), str(pool.queued)),
+        (
+            "queued provisioning",
+            str(bool((live_pool.get("queuedProvisioning") or {}).get("enabled"))),
+            str(pool.queued),
+        ),
     ]
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def _pool_conflicts(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[str]:
     for pool in _placed(plan, actual, use):
-        found = actual.pools.get(pool.name)
-        if found is None:
+        live_pool = actual.pools.get(pool.name)
+        if live_pool is None:
             continue
-        if differences := _immutable(pool, found):
+        if differences := _immutable(pool, live_pool):
             changed = ", ".join(
                 f"{what} {now or 'none'} instead of {want or 'none'}" for what, now, want in differences
             )
@@ -341,8 +347,8 @@ def _pool_conflicts(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[str]:
                 f"gcloud container node-pools delete {pool.name} --cluster={plan.name} --project={plan.project} "
                 f"--location={plan.location}"
             )
-        elif found.get("status") == "ERROR":
-            yield f"the node pool {pool.name} has the status ERROR: {found.get('statusMessage') or 'no message'}"
+        elif live_pool.get("status") == "ERROR":
+            yield f"the node pool {pool.name} has the status ERROR: {live_pool.get('statusMessage') or 'no message'}"
 
 
 # --- bucket and registry ----------------------------------------------------------------------------------------
@@ -358,13 +364,13 @@ def _storage(plan: Plan, actual: Actual) -> Iterator[Step]:
         if (f"serviceAccount:{plan.node_account}", commands.READER_ROLE) not in actual.registry_roles:
             yield Step(CREATE, "role of the nodes", commands.grant_registry(plan), commands.READER_ROLE)
     for bucket in plan.buckets:
-        found = actual.buckets.get(bucket.name)
-        if found is None:
+        live_bucket = actual.buckets.get(bucket.name)
+        if live_bucket is None:
             check = commands.describe_bucket(bucket)
             create = commands.create_bucket(plan, bucket)
             yield Step(CREATE, f"bucket {bucket.name}", create, plan.bucket_location, check)
         # A bucket that was created before, and not by Slipway, stays unlabelled, so that `down` never deletes it.
-        if found is None or (not found.get("labels") and bucket.name in actual.empty_buckets):
+        if live_bucket is None or (not live_bucket.get("labels") and bucket.name in actual.empty_buckets):
             yield Step(CHANGE, f"bucket {bucket.name}", commands.label_bucket(plan, bucket), "labels")
         for member in bucket.members:
             yield from _grants(plan, actual, bucket, member)
@@ -456,14 +462,14 @@ class Removal:
 
 def removal(plan: Plan, actual: Actual, *, bucket: bool) -> Removal:
     """Return the steps that delete what Slipway made for the cluster, found by its labels and descriptions."""
-    found: list[Step] = []
+    removals: list[Step] = []
     kept: list[str] = []
 
     def one(what: str, resource: Mapping[str, Any] | None, command: Command, detail: str = "") -> None:
         if resource is None:
             return
         if is_ours(resource, plan.name):
-            found.append(Step(DELETE, what, command, detail))
+            removals.append(Step(DELETE, what, command, detail))
         else:
             kept.append(f"the {what} was not made by Slipway for the cluster {plan.name}.")
 
@@ -473,18 +479,18 @@ def removal(plan: Plan, actual: Actual, *, bucket: bool) -> Removal:
         one(f"router {plan.name}", router_of(plan, actual), commands.delete_router(plan), "with Cloud NAT")
     if plan.registry:
         one(f"registry {plan.registry}", actual.registry, commands.delete_registry(plan), "with its images")
-    there = {name: found for name, found in sorted(actual.buckets.items()) if found is not None}
+    there = {name: removals for name, removals in sorted(actual.buckets.items()) if removals is not None}
     if bucket:
         for name, existing in there.items():
             one(f"bucket {name}", existing, commands.delete_bucket(name), "with all checkpoints")
     else:
-        found += _revocations(plan, actual, keep=False)
+        removals += _revocations(plan, actual, keep=False)
         kept += [f"the bucket {name} with its checkpoints; to delete it, add --delete-bucket." for name in there]
     node_role = (f"serviceAccount:{plan.node_account}", commands.NODE_ROLE)
     account = actual.accounts.get(plan.node_account)
     if account is not None and is_ours(account, plan.name) and node_role in actual.project_roles:
-        found.append(Step(DELETE, "role of the nodes", commands.revoke_node_role(plan), commands.NODE_ROLE))
+        removals.append(Step(DELETE, "role of the nodes", commands.revoke_node_role(plan), commands.NODE_ROLE))
     for address, resource in actual.accounts.items():
         if address == plan.node_account or address in plan.google_accounts:
             one(f"service account {address.partition('@')[0]}", resource, commands.delete_account(plan, address))
-    return Removal(found, kept)
+    return Removal(removals, kept)

@@ -147,10 +147,10 @@ def _api(api: str) -> str:
 
 def _accounts(plan: Plan) -> dict[str, str]:
     """Return the accounts that Terraform creates: the name of the resource by the account's address."""
-    found = {address: _key(address.partition("@")[0]) for address in plan.google_accounts}
+    by_address = {address: _key(address.partition("@")[0]) for address in plan.google_accounts}
     if plan.values["nodeServiceAccount"]["create"]:
-        found[plan.node_account] = "nodes"  # no team's account has this name: names have at least 6 letters
-    return found
+        by_address[plan.node_account] = "nodes"  # no team's account has this name: names have at least 6 letters
+    return by_address
 
 
 def _reference(plan: Plan, address: str, attribute: str, default: str) -> str:
@@ -223,7 +223,7 @@ def _shared(plan: Plan) -> dict[str, Any]:
     values = plan.values
     network = values["network"]
     created = values["nodeServiceAccount"]["create"]
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "name": plan.name,
         "location": plan.location,
         "deletion_protection": Expression("${var.deletion_protection}"),
@@ -239,29 +239,29 @@ def _shared(plan: Plan) -> dict[str, Any]:
         ],
     }
     if values["version"]:
-        found["min_master_version"] = values["version"]
+        arguments["min_master_version"] = values["version"]
     if network["name"]:
-        found["network"] = network["name"]
+        arguments["network"] = network["name"]
     if network["subnetwork"]:
-        found["subnetwork"] = network["subnetwork"]
+        arguments["subnetwork"] = network["subnetwork"]
     if network["privateNodes"]:
         # As with gcloud, the control plane keeps its public address.
-        found["private_cluster_config"] = {"enable_private_nodes": True, "enable_private_endpoint": False}
+        arguments["private_cluster_config"] = {"enable_private_nodes": True, "enable_private_endpoint": False}
     if network["authorized"]:
         blocks = [{"cidr_block": cidr, "display_name": name} for name, cidr in network["authorized"].items()]
-        found["master_authorized_networks_config"] = {"cidr_blocks": blocks}
+        arguments["master_authorized_networks_config"] = {"cidr_blocks": blocks}
     if values["securityGroup"]:
-        found["authenticator_groups_config"] = {"security_group": values["securityGroup"]}
+        arguments["authenticator_groups_config"] = {"security_group": values["securityGroup"]}
     window = values["maintenance"]
     if window["start"]:
-        found["maintenance_policy"] = {
+        arguments["maintenance_policy"] = {
             "recurring_window": {
                 "start_time": window["start"],
                 "end_time": window["end"],
                 "recurrence": window["recurrence"],
             }
         }
-    return found
+    return arguments
 
 
 def _autopilot(plan: Plan) -> dict[str, Any]:
@@ -305,18 +305,18 @@ def _standard(plan: Plan) -> dict[str, Any]:
 
 
 def _autoscaling(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {"enabled": bool(plan.limits), "autoscaling_profile": "OPTIMIZE_UTILIZATION"}
+    arguments: dict[str, Any] = {"enabled": bool(plan.limits), "autoscaling_profile": "OPTIMIZE_UTILIZATION"}
     if plan.limits:
         limits = plan.values["autoProvisioning"]
         maxima = {"cpu": limits["maxCpu"], "memory": limits["maxMemoryGiB"], **dict(sorted(plan.limits.items()))}
-        found["resource_limits"] = [{"resource_type": kind, "maximum": count} for kind, count in maxima.items()]
-        found["auto_provisioning_defaults"] = {
+        arguments["resource_limits"] = [{"resource_type": kind, "maximum": count} for kind, count in maxima.items()]
+        arguments["auto_provisioning_defaults"] = {
             "service_account": _node_account(plan),
             "oauth_scopes": _SCOPES,
             "management": {"auto_repair": True, "auto_upgrade": True},
             "shielded_instance_config": _SHIELDED,
         }
-    return found
+    return arguments
 
 
 # --- node pools -------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def _system(plan: Plan) -> dict[str, Any]:
 
 def _pool(plan: Plan, pool: Pool) -> dict[str, Any]:
     flex = pool.provisioning == "flex-start"
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "name": pool.name,
         "cluster": Expression(f"${{{_CLUSTER}.name}}"),
         "location": plan.location,
@@ -353,14 +353,14 @@ def _pool(plan: Plan, pool: Pool) -> dict[str, Any]:
         "node_config": _pool_config(plan, pool),
     }
     if plan.zone and plan.zone != plan.location:
-        found["node_locations"] = [plan.zone]
+        arguments["node_locations"] = [plan.zone]
     if pool.topology:
-        found["placement_policy"] = {"type": "COMPACT", "tpu_topology": pool.topology}
+        arguments["placement_policy"] = {"type": "COMPACT", "tpu_topology": pool.topology}
     elif pool.compact:
-        found["placement_policy"] = {"type": "COMPACT"}
+        arguments["placement_policy"] = {"type": "COMPACT"}
     if pool.queued:
-        found["queued_provisioning"] = {"enabled": True}
-    return found
+        arguments["queued_provisioning"] = {"enabled": True}
+    return arguments
 
 
 def _size(pool: Pool) -> dict[str, Any]:
@@ -381,37 +381,37 @@ def _size(pool: Pool) -> dict[str, Any]:
 
 
 def _pool_config(plan: Plan, pool: Pool) -> dict[str, Any]:
-    found = _node_config(plan, pool.machine_type)
-    found["resource_labels"] = plan.labels
+    arguments = _node_config(plan, pool.machine_type)
+    arguments["resource_labels"] = plan.labels
     if pool.node_labels:
-        found["labels"] = dict(sorted(pool.node_labels.items()))
+        arguments["labels"] = dict(sorted(pool.node_labels.items()))
     if pool.taints:
-        found["taint"] = [_taint(text) for text in pool.taints]
+        arguments["taint"] = [_taint(text) for text in pool.taints]
     if pool.kind == "gpu":
         driver = {"gpu_driver_version": "DEFAULT"}
-        found["guest_accelerator"] = [
+        arguments["guest_accelerator"] = [
             {"type": pool.gpu_label, "count": pool.chips_per_host, "gpu_driver_installation_config": driver}
         ]
     if pool.disk:
-        found["secondary_boot_disks"] = [{"disk_image": pool.disk, "mode": "CONTAINER_IMAGE_CACHE"}]
+        arguments["secondary_boot_disks"] = [{"disk_image": pool.disk, "mode": "CONTAINER_IMAGE_CACHE"}]
     if pool.provisioning == "spot":
-        found["spot"] = True
+        arguments["spot"] = True
     elif pool.provisioning == "reservation":
-        found["reservation_affinity"] = {
+        arguments["reservation_affinity"] = {
             "consume_reservation_type": "SPECIFIC_RESERVATION",
             "key": "compute.googleapis.com/reservation-name",
             "values": [pool.reservation],
         }
     elif pool.provisioning == "flex-start":
-        found["flex_start"] = True
-        found["max_run_duration"] = f"{pool.seconds}s"
-        found["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
-    return found
+        arguments["flex_start"] = True
+        arguments["max_run_duration"] = f"{pool.seconds}s"
+        arguments["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
+    return arguments
 
 
 def _node_config(plan: Plan, machine_type: str) -> dict[str, Any]:
     """Return what the nodes of all pools have."""
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "machine_type": machine_type,
         "service_account": _node_account(plan),
         "oauth_scopes": _SCOPES,
@@ -419,8 +419,8 @@ def _node_config(plan: Plan, machine_type: str) -> dict[str, Any]:
         "shielded_instance_config": _SHIELDED,
     }
     if plan.values["imageStreaming"]:
-        found["gcfs_config"] = {"enabled": True}
-    return found
+        arguments["gcfs_config"] = {"enabled": True}
+    return arguments
 
 
 def _taint(text: str) -> dict[str, str]:
@@ -443,7 +443,7 @@ def _reference_to(bucket: Bucket, attribute: str) -> Expression:
 
 def _bucket(plan: Plan, bucket: Bucket) -> dict[str, Any]:
     values = plan.values["bucket"]
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "name": bucket.name,
         "location": plan.bucket_location.upper(),  # as the API returns it
         "labels": commands.bucket_labels(plan, bucket),
@@ -454,18 +454,18 @@ def _bucket(plan: Plan, bucket: Bucket) -> dict[str, Any]:
         "depends_on": [_api("storage.googleapis.com")],
     }
     if values["hierarchicalNamespace"]:
-        found["hierarchical_namespace"] = {"enabled": True}
-    return found
+        arguments["hierarchical_namespace"] = {"enabled": True}
+    return arguments
 
 
 def _bucket_role(plan: Plan, bucket: Bucket, member: Member) -> dict[str, Any]:
-    found: dict[str, Any] = {"bucket": _reference_to(bucket, "name"), "role": commands.BUCKET_ROLE}
+    arguments: dict[str, Any] = {"bucket": _reference_to(bucket, "name"), "role": commands.BUCKET_ROLE}
     identity = commands.identity_of(plan, member)
     if member.google_account:
-        return {**found, "member": _reference(plan, member.google_account, "member", identity)}
+        return {**arguments, "member": _reference(plan, member.google_account, "member", identity)}
     before, _, after = identity.partition(commands.PROJECT_NUMBER)
-    found["depends_on"] = [_CLUSTER]  # the first cluster of a project creates its workload identity pool
-    return {**found, "member": _joined(before, Expression("${data.google_project.project.number}"), after)}
+    arguments["depends_on"] = [_CLUSTER]  # the first cluster of a project creates its workload identity pool
+    return {**arguments, "member": _joined(before, Expression("${data.google_project.project.number}"), after)}
 
 
 def _registry(plan: Plan) -> dict[str, Any]:

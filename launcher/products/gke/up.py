@@ -122,12 +122,12 @@ def pool_use(plan: Plan) -> dict[str, list[str]]:
 
     cluster = connect(commands.context(plan))
     pools = {objects.name(node): objects.label(node, _POOL) for node in cluster.list(NODE)}
-    found: dict[str, set[str]] = {}
+    by_pool: dict[str, set[str]] = {}
     for pod in map(Pod, cluster.list(POD, all_namespaces=True)):
         pool = pools.get(pod.node, "")
         if pool and pod.phase not in ("Succeeded", "Failed") and (name := _user(pod)):
-            found.setdefault(pool, set()).add(f"{pod.namespace}/{name}")
-    return {pool: sorted(names) for pool, names in sorted(found.items())}
+            by_pool.setdefault(pool, set()).add(f"{pod.namespace}/{name}")
+    return {pool: sorted(names) for pool, names in sorted(by_pool.items())}
 
 
 def _user(pod: Pod) -> str:
@@ -155,12 +155,14 @@ def inside_of(plan: Plan) -> Inside:
         )
         has_namespace = cluster.get(NAMESPACE, commands.NAMESPACE) is not None
         classes = not plan.autopilot or _has_classes(plan, cluster)
-        found = {name: versions.image_parts(image)[1].removeprefix("v") for name, image in images.items()}
-        queues, users = ("", []) if found.keys() < plan.values["controllers"].keys() else _queues_change(plan)
+        installed = {name: versions.image_parts(image)[1].removeprefix("v") for name, image in images.items()}
+        queues, users = ("", []) if installed.keys() < plan.values["controllers"].keys() else _queues_change(plan)
     except LauncherError:
         return Inside()
-    complete = found.keys() == plan.values["controllers"].keys() and has_namespace
-    return Inside(True, found, images, has_namespace, classes, queues if complete else "a new release", users, config)
+    complete = installed.keys() == plan.values["controllers"].keys() and has_namespace
+    return Inside(
+        True, installed, images, has_namespace, classes, queues if complete else "a new release", users, config
+    )
 
 
 def _image_of(deployment: Any) -> str:
@@ -174,8 +176,8 @@ def _has_classes(plan: Plan, cluster: Any) -> bool:
 
     kind = Kind("ComputeClass", "cloud.google.com/v1", "computeclasses", namespaced=False)
     for wanted in commands.compute_classes(plan):
-        found = cluster.get(kind, wanted["metadata"]["name"])
-        if found is None or any(found["spec"].get(key) != value for key, value in wanted["spec"].items()):
+        live_class = cluster.get(kind, wanted["metadata"]["name"])
+        if live_class is None or any(live_class["spec"].get(key) != value for key, value in wanted["spec"].items()):
             return False
     return True
 
@@ -211,16 +213,16 @@ def _delete_pools(plan: Plan, actual: Actual, report: Callable[[str], None]) -> 
     """Delete the pools that no flavor needs and that have no run. Reads the runs again before each deletion."""
     while True:
         try:
-            found, held = steps.removed_pools(plan, actual, pool_use(plan))
+            removals, held = steps.removed_pools(plan, actual, pool_use(plan))
         except LauncherError as error:
             raise LauncherError(
                 f"No node pool was deleted, because the runs in them cannot be read: {error.message}",
                 f"{error.hint}\nThe steps before it are done. Run up again.".strip(),
             ) from error
-        if not found:
+        if not removals:
             break
-        _run_all(plan, found[:1], actual.project_number, report)
-        actual = actuals.without_pool(actual, found[0].what.removeprefix("node pool "))
+        _run_all(plan, removals[:1], actual.project_number, report)
+        actual = actuals.without_pool(actual, removals[0].what.removeprefix("node pool "))
     for note in _kept(held):
         report(note)
 
@@ -230,12 +232,12 @@ def delete(plan: Plan, removal: Removal, report: Callable[[str], None]) -> None:
     _run_all(plan, removal.steps, "", report)
 
 
-def _run_all(plan: Plan, found: Sequence[Step], project_number: str, report: Callable[[str], None]) -> None:
-    for number, step in enumerate(found, start=1):
-        report(f"[{number}/{len(found)}] {verb(step)} {step.what}{f' ({step.detail})' if step.detail else ''} …")
+def _run_all(plan: Plan, all_steps: Sequence[Step], project_number: str, report: Callable[[str], None]) -> None:
+    for number, step in enumerate(all_steps, start=1):
+        report(f"[{number}/{len(all_steps)}] {verb(step)} {step.what}{f' ({step.detail})' if step.detail else ''} …")
         started = time.monotonic()
         run_step(step, project_number)
-        report(f"[{number}/{len(found)}] Done in {formatting.duration(time.monotonic() - started)}.")
+        report(f"[{number}/{len(all_steps)}] Done in {formatting.duration(time.monotonic() - started)}.")
 
 
 def verb(step: Step) -> str:
@@ -324,13 +326,13 @@ def _program(command: Command) -> list[str]:
         return [find_gcloud()]
     if command.program == "launcher":
         return [sys.executable, "-m", "launcher"]
-    found = shutil.which(command.program)
-    if found is None:
+    path = shutil.which(command.program)
+    if path is None:
         raise LauncherError(
             f"There is no {command.program} on the PATH; Kueue and JobSet cannot be installed without it.",
             "Install it: gcloud components install kubectl. Then run up again.",
         )
-    return [found]
+    return [path]
 
 
 # --- the shell script -------------------------------------------------------------------------------------------

@@ -71,5 +71,5 @@ def defaults() -> Values:
 @cache
 def schema() -> Mapping[str, Any]:
     """Return the JSON Schema of the effective values."""
-    found: Mapping[str, Any] = json.loads((_HERE / "values.schema.json").read_text(encoding="utf-8"))
-    return found
+    tree: Mapping[str, Any] = json.loads((_HERE / "values.schema.json").read_text(encoding="utf-8"))
+    return tree

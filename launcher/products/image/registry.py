@@ -143,8 +143,8 @@ def _login(host: str) -> str | None:
         if helper is None and kept:
             return str(kept)
         helper = helper or config.get("credsStore")
-        if helper and (found := _helped(str(helper), host)):
-            return found
+        if helper and (login := _helped(str(helper), host)):
+            return login
     return None
 
 

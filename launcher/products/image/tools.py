@@ -66,12 +66,12 @@ class Tool:
         Raises LauncherError if there is no digest.
         """
         file = folder / "digest"
-        found = _DIGEST.findall(file.read_text(encoding="utf-8") if file.exists() else printed)
-        if not found:
+        digests = _DIGEST.findall(file.read_text(encoding="utf-8") if file.exists() else printed)
+        if not digests:
             raise LauncherError(
                 f"{self.name} pushed the image but printed no digest.", "Run the same command again to find it."
             )
-        return str(found[-1])
+        return str(digests[-1])
 
     def containers(self) -> set[str]:
         """Return the containers of running builds. Docker keeps its own in the engine and removes them itself."""

@@ -72,10 +72,10 @@ class Session:
     def close(self) -> None:
         # Its `close` does nothing if the server has closed the websocket, and otherwise waits for the server. Its
         # `shutdown` leaves urllib3's SSLTransport open.
-        found = self._socket.sock
+        connection = self._socket.sock
         self._socket.shutdown()
-        if found is not None:
-            found.close()
+        if connection is not None:
+            connection.close()
 
     def _pending(self) -> bool:
         """Return whether TLS has decrypted more data, which `select` on the descriptor does not report."""
@@ -131,21 +131,21 @@ def start(cluster: Cluster, pod: str, container: str, command: Sequence[str], *,
 
 def _exit_code(status: bytes) -> int:
     """Return the exit code in the Status of the end. Raises ClusterError if the command was not started."""
-    found = json_object(status) or {}
-    if found.get("status") == "Success":
+    answer = json_object(status) or {}
+    if answer.get("status") == "Success":
         return 0
-    causes = (found.get("details") or {}).get("causes") or []
+    causes = (answer.get("details") or {}).get("causes") or []
     for cause in causes:
         if isinstance(cause, dict) and cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
             return int(str(cause["message"]))
     raise ClusterError(
-        f"The command cannot be run in the pod: {found.get('message') or 'the API server gives no cause'}."
+        f"The command cannot be run in the pod: {answer.get('message') or 'the API server gives no cause'}."
     )
 
 
-def _has_pending(found: Any) -> bool:
+def _has_pending(connection: Any) -> bool:
     """Return whether TLS has read more data from the connection, which `select` on its descriptor does not report."""
-    if isinstance(found, ssl.SSLSocket):
-        return found.pending() > 0
-    inner = getattr(found, "sslobj", None)  # TLS in a TLS connection to a proxy
-    return inner is not None and (inner.pending() > 0 or found.incoming.pending > 0)
+    if isinstance(connection, ssl.SSLSocket):
+        return connection.pending() > 0
+    inner = getattr(connection, "sslobj", None)  # TLS in a TLS connection to a proxy
+    return inner is not None and (inner.pending() > 0 or connection.incoming.pending > 0)

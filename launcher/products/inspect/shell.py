@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.backends.base import Backend, RunStatus
-from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.errors import LauncherError
 from launcher.k8s.client import Forbidden
 from launcher.k8s.pods import Pod
@@ -33,7 +33,7 @@ def start(
             f"launcher explain {status.name}{backend.cli_args} shows why it is not running.",
         )
     try:
-        return pod_exec.start(cluster, pod.name, kube_logs.container(pod), command or _SHELL, terminal=terminal)
+        return pod_exec.start(cluster, pod.name, kubernetes_logs.container(pod), command or _SHELL, terminal=terminal)
     except Forbidden as error:
         raise LauncherError(
             error.message,
@@ -42,11 +42,11 @@ def start(
 
 
 def _host(backend: Backend, status: RunStatus, worker: int) -> Pod:
-    found = backend.hosts(status.name)
-    if worker < len(found):
-        return found[worker]
-    if found:
-        raise LauncherError(f"Worker {worker} was not found: the run has {len(found)}, counted from 0.")
+    hosts = backend.hosts(status.name)
+    if worker < len(hosts):
+        return hosts[worker]
+    if hosts:
+        raise LauncherError(f"Worker {worker} was not found: the run has {len(hosts)}, counted from 0.")
     raise LauncherError(
         f'The run "{status.name}" is {status.state} and has no pods of hosts now.',
         f"To show why: launcher explain {status.name}{backend.cli_args}",

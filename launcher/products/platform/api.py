@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.k8s.target import DEFAULT_TARGET, Target
-from launcher.products.platform import queues as kueue
+from launcher.products.platform import queues as platform_queues
 from launcher.products.platform.queues import QueuesUse
 
 
@@ -12,4 +12,4 @@ def queues(*, target: Target = DEFAULT_TARGET) -> QueuesUse:
 
     Raises LauncherError if no cluster is configured, Kueue is not installed, or the user may not list LocalQueues.
     """
-    return kueue.read(target.cluster(), everywhere=target.all_namespaces)
+    return platform_queues.read(target.cluster(), everywhere=target.all_namespaces)

@@ -19,7 +19,7 @@ from launcher.backends.kubernetes.states import eviction
 from launcher.config.kinds import RunKind
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
 from launcher.k8s.pods import Pod
@@ -129,11 +129,11 @@ def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
     Raises LauncherError if the cluster does not answer.
     """
     try:
-        listed = kueue.workloads(cluster.list(WORKLOAD, without=[kueue.TEMPLATES]))
+        listed = kueue_workloads.workloads(cluster.list(WORKLOAD, without=[kueue_workloads.TEMPLATES]))
     except KindNotServed:
         return None
     for owner, workloads in _by_owner(listed):
-        newest = kueue.newest(workloads)
+        newest = kueue_workloads.newest(workloads)
         if owner.name == name and newest is not None and not _is_model(cluster, owner):
             return _status(cluster, owner, workloads), newest
     return None
@@ -178,7 +178,7 @@ def _by_owner(workloads: Iterable[Workload]) -> list[tuple[Owner, list[Workload]
 
 
 def _status(cluster: Cluster, owner: Owner, workloads: Sequence[Workload]) -> RunStatus:
-    workload = kueue.newest(workloads)
+    workload = kueue_workloads.newest(workloads)
     state, reason = (State.RUNNING, "") if workload is None else classify(workload)
     return RunStatus(
         name=owner.name,

@@ -29,27 +29,27 @@ def clusters(
     if not target.cluster_requested:
         return []
     cluster = target.cluster()
-    found = list(RayClusterBackend(cluster).clusters(name))
+    statuses = list(RayClusterBackend(cluster).clusters(name))
     for sentence in sorted(cluster.unreadable):
         warn(f"{sentence} It is left out.")
-    return found
+    return statuses
 
 
 def table(target: Target, warn: Callable[[str], None]) -> tuple[Sequence[RayClusterStatus], str]:
     """Return the Ray clusters of `clusters` with the table of `launcher list`."""
-    found = clusters(target=target, warn=warn)
-    return found, ray_clusters.listing(found)
+    statuses = clusters(target=target, warn=warn)
+    return statuses, ray_clusters.listing(statuses)
 
 
 def details(name: str, target: Target) -> tuple[RayClusterStatus, str] | None:
     """Return the Ray cluster and the text of `launcher status`; None if it does not exist or cannot be read."""
     try:
-        found = clusters(name, target=target)
+        statuses = clusters(name, target=target)
     except UnreadableObject:
         raise  # it is the object with that name
     except LauncherError:
         return None
-    return (found[0], ray_clusters.details(found[0])) if found else None
+    return (statuses[0], ray_clusters.details(statuses[0])) if statuses else None
 
 
 @contextlib.contextmanager

@@ -54,10 +54,10 @@ def newest_attempts(jobs: RayJobs) -> dict[str, Attempt]:
         metadata = job.get("metadata") or {}
         if RUN not in metadata or counted(metadata.get(ATTEMPT)) is None or RUN_CONFIG not in metadata:
             continue
-        found = Attempt(jobs, job)
-        before = newest.get(found.name)
-        if before is None or found.attempt > before.attempt:
-            newest[found.name] = found
+        attempt = Attempt(jobs, job)
+        before = newest.get(attempt.name)
+        if before is None or attempt.attempt > before.attempt:
+            newest[attempt.name] = attempt
     return newest
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.backends import log_excerpt, progress
 from launcher.backends.base import RunStatus, State
-from launcher.backends.kubernetes import logs as kube_logs
+from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.backends.kubernetes.run_object import folder_of, read_values
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.backends.progress import Progress
@@ -28,7 +28,7 @@ from launcher.k8s.label_keys import RUN, SWEEP, SWEEP_VALUES, TEAM
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod, pods
 from launcher.products.ray_cluster import clusters as ray_clusters
-from launcher.products.ray_cluster import logs as job_logs
+from launcher.products.ray_cluster import logs as ray_cluster_logs
 from launcher.products.ray_cluster.attempts import (
     Attempt,
     classify,
@@ -87,12 +87,12 @@ class RayClusterBackend:
                 warn(f"{error.message} {error.hint}")
             except LauncherError as error:
                 warn(error.message)
-        newest = [found for found in newest if sweep in ("", found.metadata.get(SWEEP, ""))]
-        newest.sort(key=lambda found: int(found.job.get("start_time") or 0), reverse=True)
+        newest = [attempt for attempt in newest if sweep in ("", attempt.metadata.get(SWEEP, ""))]
+        newest.sort(key=lambda attempt: int(attempt.job.get("start_time") or 0), reverse=True)
         statuses = []
-        for number, found in enumerate(newest):
-            active = found.job["status"] not in ENDED
-            statuses.append(self._status(found, read=active or number < _LISTED_TAILS, whole=False))
+        for number, attempt in enumerate(newest):
+            active = attempt.job["status"] not in ENDED
+            statuses.append(self._status(attempt, read=active or number < _LISTED_TAILS, whole=False))
         return sorted(statuses, key=lambda status: (status.submitted or "", status.name), reverse=True)
 
     def status(self, name: str) -> RunStatus | None:
@@ -101,9 +101,9 @@ class RayClusterBackend:
             job = seen.jobs.get(seen.id)
             if job is not None:
                 return self._status(Attempt(seen.jobs, job))
-        found = self._find(name)
-        if found is not None:
-            return self._status(found)
+        attempt = self._find(name)
+        if attempt is not None:
+            return self._status(attempt)
         if seen is not None:
             raise LauncherError(
                 f'The run "{name}" was not found any more in {seen.jobs.head.description}: its record was deleted, or '
@@ -113,12 +113,12 @@ class RayClusterBackend:
         return None
 
     def logs(self, name: str, *, follow: bool, worker: int | None, excerpt: Excerpt = WHOLE) -> Iterator[str]:
-        found = self._known(name)
-        log_excerpt.check_times(excerpt, found.config())
+        attempt = self._known(name)
+        log_excerpt.check_times(excerpt, attempt.config())
 
         def lines(*, follow: bool) -> Iterator[str]:
-            each = job_logs.lines(found.jobs, found.id, follow=follow, pause=self.poll_seconds)
-            return each if worker is None else job_logs.of_worker(each, worker)
+            printed = ray_cluster_logs.lines(attempt.jobs, attempt.id, follow=follow, pause=self.poll_seconds)
+            return printed if worker is None else ray_cluster_logs.of_worker(printed, worker)
 
         if excerpt.is_whole:
             return lines(follow=follow)
@@ -128,12 +128,12 @@ class RayClusterBackend:
 
     def clusters(self, name: str | None = None) -> Sequence[RayClusterStatus]:
         """Return the namespace's long-lived Ray clusters (or the one with that name), each with its pods and runs."""
-        found = ray_clusters.all_clusters(self.cluster)
+        ray_objects = ray_clusters.all_clusters(self.cluster)
         if name is not None and self.cluster.unreadable:
             self.cluster.get(RAY_CLUSTER, name)  # raises the error of this one
         return [
             ray_clusters.describe(self.cluster, each, runs=self._runs(each, named=name is not None))
-            for each in found
+            for each in ray_objects
             if name in (None, objects.name(each))
         ]
 
@@ -145,61 +145,61 @@ class RayClusterBackend:
 
     def config_of(self, name: str) -> dict[str, Any]:
         """Return the run config of a run; {} if the run does not exist."""
-        found = self._find(name)
-        return {} if found is None else found.config()
+        attempt = self._find(name)
+        return {} if attempt is None else attempt.config()
 
     def cluster_of(self, name: str) -> str | None:
         """Return the name of the run's Ray cluster, or None if the run does not exist."""
-        found = self._find(name)
-        return None if found is None else found.jobs.head.name
+        attempt = self._find(name)
+        return None if attempt is None else attempt.jobs.head.name
 
     def hosts(self, name: str) -> Sequence[Pod]:
         """Return the pods of the run's Ray cluster, whose hosts all its runs share."""
         cluster = self.cluster_of(name)
         if cluster is None:
             return []
-        return kube_logs.ray_workers(pods(self.cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={cluster}")))
+        return kubernetes_logs.ray_workers(pods(self.cluster.list(POD, labels=f"{label_keys.RAY_CLUSTER}={cluster}")))
 
     def _runs(self, ray_cluster: Object, *, named: bool) -> Sequence[str] | None:
         """Return the names of the active runs of the cluster; None if Ray does not answer or refuses the request."""
         try:
-            found = newest_attempts(self._jobs(ray_cluster, named=named)).values()
+            attempts = newest_attempts(self._jobs(ray_cluster, named=named)).values()
         except LauncherError:
             return None
-        return sorted(each.name for each in found if each.job["status"] not in ENDED)
+        return sorted(each.name for each in attempts if each.job["status"] not in ENDED)
 
     # --- ending ---
 
     def cancel(self, name: str, *, reason: str = "") -> RunStatus:
-        found = self._known(name)
-        if found.job["status"] not in ENDED:
-            found.jobs.stop(found.id)
+        attempt = self._known(name)
+        if attempt.job["status"] not in ENDED:
+            attempt.jobs.stop(attempt.id)
         # The head's grace period limits the driver's time for one more checkpoint; it may differ from the run's.
-        grace = (found.config().get("run") or {}).get("graceSeconds")
+        grace = (attempt.config().get("run") or {}).get("graceSeconds")
         patience = _STOP_SECONDS + (grace if isinstance(grace, int | float) else 0)
         deadline = time.monotonic() + patience
-        while found.job["status"] not in ENDED:
+        while attempt.job["status"] not in ENDED:
             if time.monotonic() > deadline:
                 raise LauncherError(
                     f'The run "{name}" was asked to stop, but has not ended in {patience:g} s; its log may show why.',
                     f"launcher logs {name}{self.cli_args}",
                 )
             time.sleep(0.2)
-            job = found.jobs.get(found.id)
+            job = attempt.jobs.get(attempt.id)
             if job is None:
                 raise LauncherError(f'The run "{name}" was deleted in the meantime.')
-            found = Attempt(found.jobs, job)
-        return self._status(found)
+            attempt = Attempt(attempt.jobs, job)
+        return self._status(attempt)
 
     def delete(self, name: str) -> None:
-        found = self._known(name)
-        if found.job["status"] not in ENDED:
+        attempt = self._known(name)
+        if attempt.job["status"] not in ENDED:
             raise LauncherError(
                 f'The run "{name}" has not ended.', f"Cancel it first: launcher cancel {name}{self.cli_args}"
             )
-        for job in found.jobs.list():
+        for job in attempt.jobs.list():
             if (job.get("metadata") or {}).get(RUN) == name:
-                found.jobs.delete(str(job["submission_id"]))
+                attempt.jobs.delete(str(job["submission_id"]))
         self._seen.pop(name, None)
 
     # --- inside ---
@@ -209,10 +209,10 @@ class RayClusterBackend:
         return RayJobs(RayHead(self.cluster, ray_cluster, named=named))
 
     def _known(self, name: str) -> Attempt:
-        found = self._find(name)
-        if found is None:
+        attempt = self._find(name)
+        if attempt is None:
             raise LauncherError(f'The run "{name}" was not found in a long-lived Ray cluster ({self.description}).')
-        return found
+        return attempt
 
     def _find(self, name: str, *, first: RayJobs | None = None) -> Attempt | None:
         """Return the run's newest attempt from the namespace's long-lived Ray clusters, or None.
@@ -222,7 +222,7 @@ class RayClusterBackend:
         does not answer, it may have the run: without `first`, raises Unreachable if no cluster has it.
         """
         silent: LauncherError | None = None
-        found: list[Attempt] = []
+        attempts: list[Attempt] = []
         try:
             existing = ray_clusters.all_clusters(self.cluster)
         except Forbidden:
@@ -241,10 +241,10 @@ class RayClusterBackend:
                 if isinstance(error, ClusterError) or objects.is_true(ray_cluster, "RayClusterProvisioned"):
                     silent = error
                 continue
-            found += [newest] if newest is not None else []
-        if found:
+            attempts += [newest] if newest is not None else []
+        if attempts:
             # If the run moved from one cluster to another, use the later attempt.
-            best = max(found, key=lambda each: (each.attempt, int(each.job.get("start_time") or 0)))
+            best = max(attempts, key=lambda attempt: (attempt.attempt, int(attempt.job.get("start_time") or 0)))
             self._seen[name] = best
             return best
         if silent is not None and first is None:
@@ -252,17 +252,17 @@ class RayClusterBackend:
             raise Unreachable(silent.message, silent.hint) from silent
         return None
 
-    def _status(self, found: Attempt, *, read: bool = True, whole: bool = True) -> RunStatus:
-        job, config = found.job, found.config()
+    def _status(self, attempt: Attempt, *, read: bool = True, whole: bool = True) -> RunStatus:
+        job, config = attempt.job, attempt.config()
         slice_, row = config.get("slice") or {}, config.get("accelerator") or {}
-        known = self._progress(found, config, whole=whole) if read else Progress()
+        known = self._progress(attempt, config, whole=whole) if read else Progress()
         state, reason = classify(job, known)
         steps = (config.get("train") or {}).get("steps")
         training = not (config.get("run") or {}).get("command")
         begun = time_of(job.get("start_time"))
         status = RunStatus(
-            name=found.name,
-            namespace=found.jobs.head.namespace,
+            name=attempt.name,
+            namespace=attempt.jobs.head.namespace,
             kind=RunKind.RAY_CLUSTER,
             state=state,
             reason=reason,
@@ -270,37 +270,37 @@ class RayClusterBackend:
             submitted=begun,
             started=begun if state is not State.QUEUED else None,
             ended=time_of(job.get("end_time")) if state.ended else None,
-            attempt=found.attempt,
-            folder=self._folder(found),
-            team=found.metadata.get(TEAM, ""),
+            attempt=attempt.attempt,
+            folder=self._folder(attempt),
+            team=attempt.metadata.get(TEAM, ""),
             accelerator=" ".join(filter(None, (str(row.get("name") or ""), str(row.get("topology") or "")))),
             slices=slice_.get("count"),
             context=self.cluster.context,
-            sweep=found.metadata.get(SWEEP, ""),
-            sweep_values=read_values(found.metadata.get(SWEEP_VALUES, "")),
+            sweep=attempt.metadata.get(SWEEP, ""),
+            sweep_values=read_values(attempt.metadata.get(SWEEP_VALUES, "")),
         )
-        self._seen[found.name] = found
+        self._seen[attempt.name] = attempt
         return progress.apply(status, known)
 
-    def _folder(self, found: Attempt) -> str:
-        return folder_of(found.config())
+    def _folder(self, attempt: Attempt) -> str:
+        return folder_of(attempt.config())
 
-    def _progress(self, found: Attempt, config: Mapping[str, Any], *, whole: bool) -> Progress:
+    def _progress(self, attempt: Attempt, config: Mapping[str, Any], *, whole: bool) -> Progress:
         """Return the progress in the log. `whole` reads all of it once, and then only its end; else only its end."""
         chips = int((config.get("accelerator") or {}).get("chips") or 1)
         devices = chips * int((config.get("slice") or {}).get("count") or 1)
-        reader = self._readers.get(found.id)
+        reader = self._readers.get(attempt.id)
         if reader is None and not whole:
-            lines = list(_text_lines(found.jobs.log(found.job, lines=_TAIL_LINES)))
+            lines = list(_text_lines(attempt.jobs.log(attempt.job, lines=_TAIL_LINES)))
             known = progress.read(lines, steps=None, devices=devices)
             return known if len(lines) < _TAIL_LINES else without_beginning(known)
-        if found.id not in self._read:
+        if attempt.id not in self._read:
             lines_wanted = -1 if reader is None else _TAIL_LINES
             reader = reader or progress.Reader(steps=None, devices=devices)
-            reader.feed(_text_lines(found.jobs.log(found.job, lines=lines_wanted)))
-            self._readers[found.id] = reader
-            if found.job["status"] in ENDED:
-                self._read.add(found.id)
+            reader.feed(_text_lines(attempt.jobs.log(attempt.job, lines=lines_wanted)))
+            self._readers[attempt.id] = reader
+            if attempt.job["status"] in ENDED:
+                self._read.add(attempt.id)
         return reader.progress() if reader is not None else Progress()
 
 

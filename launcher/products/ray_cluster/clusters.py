@@ -47,12 +47,12 @@ def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Obje
     Returns [] if the cluster has no KubeRay.
     """
     try:
-        found = cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces)
+        ray_objects = cluster.list(RAY_CLUSTER, all_namespaces=all_namespaces)
     except KindNotServed:
         return []
     return [
         each
-        for each in found
+        for each in ray_objects
         if not objects.label(each, label_keys.RAY_ORIGIN)
         and not any(owner.get("kind") in ("RayJob", "RayService") for owner in _owners(each))
     ]
@@ -60,9 +60,9 @@ def all_clusters(cluster: Cluster, *, all_namespaces: bool = False) -> list[Obje
 
 def named(cluster: Cluster, name: str) -> Object:
     """Return the RayCluster with that name. Raises LauncherError with the existing names if it does not exist."""
-    found = cluster.get(RAY_CLUSTER, name)
-    if found is not None:
-        return found
+    obj = cluster.get(RAY_CLUSTER, name)
+    if obj is not None:
+        return obj
     names = [objects.name(each) for each in all_clusters(cluster)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else f" Existing Ray clusters: {', '.join(names)}." if names else ""
@@ -81,17 +81,19 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = state_of(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
-    hosts = sorted(map(host, map(Pod, pods)), key=lambda each: (each.group != "head", each.group, each.pod))
-    workers = [each for each in hosts if each.group != "head"]
+    hosts = sorted(
+        map(host, map(Pod, pods)), key=lambda pod_host: (pod_host.group != "head", pod_host.group, pod_host.pod)
+    )
+    workers = [pod_host for pod_host in hosts if pod_host.group != "head"]
     return RayClusterStatus(
         name=name,
         namespace=objects.namespace(ray_cluster),
         state=state,
         reason=reason,
         ray_version=str(ray_cluster["spec"].get("rayVersion") or ""),
-        hosts=sum(each.ready for each in workers),
+        hosts=sum(pod_host.ready for pod_host in workers),
         hosts_wanted=int(status.get("desiredWorkerReplicas") or 0),
-        chips=sum(each.chips for each in workers if each.ready),
+        chips=sum(pod_host.chips for pod_host in workers if pod_host.ready),
         since=str(ray_cluster["metadata"].get("creationTimestamp") or ""),
         groups=tuple(groups_of(ray_cluster)),
         pods=tuple(hosts),
@@ -104,29 +106,29 @@ def listing(clusters: Sequence[RayClusterStatus]) -> str:
     if not clusters:
         return ""
     rows = [("RAY CLUSTER", "STATE", "HOSTS", "CHIPS", "RAY", "SINCE", "RUNS")]
-    for each in clusters:
-        runs = "?" if each.runs is None else ", ".join(each.runs)
-        hosts = f"{each.hosts}/{each.hosts_wanted}"
-        rows.append((each.name, each.state, hosts, str(each.chips or ""), each.ray_version, each.since, runs))
+    for status in clusters:
+        runs = "?" if status.runs is None else ", ".join(status.runs)
+        hosts = f"{status.hosts}/{status.hosts_wanted}"
+        rows.append((status.name, status.state, hosts, str(status.chips or ""), status.ray_version, status.since, runs))
     return table(rows)
 
 
-def details(each: RayClusterStatus) -> str:
+def details(status: RayClusterStatus) -> str:
     """Return the text of `launcher status` for a long-lived Ray cluster: its status, and its pods with their nodes."""
     rows = [
-        ("cluster", f"{each.name} (namespace {each.namespace})"),
-        ("state", f"{each.state}: {each.reason}" if each.reason else each.state),
-        ("Ray", each.ray_version),
-        ("since", each.since),
-        ("hosts", f"{each.hosts} of {each.hosts_wanted} ready"),
-        *(("group", f"{group.name}: {group.as_text()}") for group in each.groups),
+        ("cluster", f"{status.name} (namespace {status.namespace})"),
+        ("state", f"{status.state}: {status.reason}" if status.reason else status.state),
+        ("Ray", status.ray_version),
+        ("since", status.since),
+        ("hosts", f"{status.hosts} of {status.hosts_wanted} ready"),
+        *(("group", f"{group.name}: {group.as_text()}") for group in status.groups),
     ]
-    if each.runs is not None:
-        rows.append(("runs", ", ".join(each.runs) or "none"))
+    if status.runs is not None:
+        rows.append(("runs", ", ".join(status.runs) or "none"))
     text = table([row for row in rows if row[1]], headed=False)
-    if each.pods:
+    if status.pods:
         nodes = [("POD", "GROUP", "NODE", "READY", "CHIPS")]
-        nodes += [pod.as_row() for pod in each.pods]
+        nodes += [pod.as_row() for pod in status.pods]
         text += "\n\n" + table(nodes)
     return text
 

@@ -126,20 +126,20 @@ def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, Da
 
 
 def _ray_cluster(cluster: Cluster, name: str) -> Object:
-    found = cluster.get(RAY_CLUSTER, name)
-    if found is not None:
-        return found
+    obj = cluster.get(RAY_CLUSTER, name)
+    if obj is not None:
+        return obj
     job = cluster.get(RAY_JOB, name)
     if job is not None:
         started = str(objects.status(job).get("rayClusterName") or "")
-        found = cluster.get(RAY_CLUSTER, started) if started else None
-        if found is None:
+        obj = cluster.get(RAY_CLUSTER, started) if started else None
+        if obj is None:
             raise LauncherError(
                 f'The run "{name}" has no Ray cluster now, so it has no dashboard.',
                 f"To show its state: launcher status {name}{cluster.cli_args}. "
                 f"To show its output: launcher logs {name}{cluster.cli_args}",
             )
-        return found
+        return obj
     backend = RayClusterBackend(cluster)
     of_run = backend.cluster_of(name)
     if of_run is not None:

@@ -160,15 +160,15 @@ class RayJobs:
 
     def version(self) -> str:
         """Return Ray's version, for example "2.60.0"."""
-        found = self._json("GET", "api/version")
-        return str(found.get("ray_version") or "") if isinstance(found, dict) else ""
+        answer = self._json("GET", "api/version")
+        return str(answer.get("ray_version") or "") if isinstance(answer, dict) else ""
 
     def list(self) -> list[Job]:
         """Return every submitted job that Ray's head still has."""
-        found = self._json("GET", "api/jobs/")
-        if not isinstance(found, list) or not all(isinstance(job, dict) for job in found):
+        answer = self._json("GET", "api/jobs/")
+        if not isinstance(answer, list) or not all(isinstance(job, dict) for job in answer):
             raise self._unreadable("its list of jobs is not a list of objects")
-        return [self._job(job) for job in found if job.get("type") == "SUBMISSION"]
+        return [self._job(job) for job in answer if job.get("type") == "SUBMISSION"]
 
     def get(self, submission: str) -> Job | None:
         """Return the job, or None if the head has no job with that id."""
@@ -237,8 +237,8 @@ class RayJobs:
 
     def _job(self, job: Any) -> Job:
         """Return the job. Raises RayError if a field has a wrong type: the head runs the code of its users."""
-        if found := fault(job, _JOB):
-            raise self._unreadable(f"a job cannot be read: {found}")
+        if problem := fault(job, _JOB):
+            raise self._unreadable(f"a job cannot be read: {problem}")
         return dict(job)
 
     def _unreadable(self, why: str) -> RayError:

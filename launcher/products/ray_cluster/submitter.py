@@ -52,29 +52,29 @@ class RayClusterSubmitter(RayClusterBackend, WithoutAlternatives):
     def preview(self, plan: LaunchPlan, *, accept_changes: bool) -> Preview:
         target, jobs, note = self._target(plan)
         metadata_of(plan, 1)
-        found = self._find(plan.name, first=jobs)
-        if found is None:
+        earlier = self._find(plan.name, first=jobs)
+        if earlier is None:
             fit.check_fit(target, plan.config)
             return Preview(plan.config, f'Would start the run "{plan.name}" in {jobs.head.description}.{note}')
-        verdict = self._decide(found, plan, accept_changes)
+        verdict = self._decide(earlier, plan, accept_changes)
         if verdict is not None:
             return Preview(plan.config, f"{verdict} Nothing would be started.")
         fit.check_fit(target, plan.config)
-        return Preview(plan.config, resubmit.would_resume(plan.name, found.attempt + 1) + note)
+        return Preview(plan.config, resubmit.would_resume(plan.name, earlier.attempt + 1) + note)
 
     def submit(self, plan: LaunchPlan, *, accept_changes: bool) -> Submission:
         target, jobs, note = self._target(plan)
         for _ in range(_RACES):
-            found = self._find(plan.name, first=jobs)
+            earlier = self._find(plan.name, first=jobs)
             attempt, text = 1, f'The run "{plan.name}" was submitted to {jobs.head.description}.'
-            if found is not None:
-                verdict = self._decide(found, plan, accept_changes)
+            if earlier is not None:
+                verdict = self._decide(earlier, plan, accept_changes)
                 if verdict is not None:
-                    return Submission(self._status(found), verdict, created=False)
-                attempt = found.attempt + 1
-                text = resubmit.resumed(plan.name, self._status(found).state, attempt, checkpoint=None)
+                    return Submission(self._status(earlier), verdict, created=False)
+                attempt = earlier.attempt + 1
+                text = resubmit.resumed(plan.name, self._status(earlier).state, attempt, checkpoint=None)
             fit.check_fit(target, plan.config)
-            made = self._create(jobs, plan, attempt, found)
+            made = self._create(jobs, plan, attempt, earlier)
             if made is not None:
                 return Submission(self._status(made), text + note, created=True)
         raise LauncherError(
@@ -112,11 +112,11 @@ class RayClusterSubmitter(RayClusterBackend, WithoutAlternatives):
         job = jobs.get(submission)
         return None if job is None else Attempt(jobs, job)
 
-    def _decide(self, found: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
-        resubmit.check_sweep(plan, found.metadata.get(SWEEP, ""), where=self.cli_args)
-        state, where = self._status(found).state, self.cli_args
+    def _decide(self, earlier: Attempt, plan: LaunchPlan, accept_changes: bool) -> str | None:
+        resubmit.check_sweep(plan, earlier.metadata.get(SWEEP, ""), where=self.cli_args)
+        state, where = self._status(earlier).state, self.cli_args
         return resubmit.decide(
-            plan.name, state, found.config(), plan.config, accept_changes=accept_changes, where=where
+            plan.name, state, earlier.config(), plan.config, accept_changes=accept_changes, where=where
         )
 
 

@@ -17,16 +17,16 @@ def active_jobs(cluster: Cluster, made: Sequence[Manifest]) -> tuple[list[str], 
 
     The jobs are the launcher's and others, as "namespace/name".
     """
-    found: list[str] = []
+    jobs: list[str] = []
     unseen: list[str] = []
     for obj in made:
         if obj["kind"] != "RayCluster":
             continue
         try:
-            found += _jobs_in(cluster, obj)
+            jobs += _jobs_in(cluster, obj)
         except LauncherError as error:
             unseen.append(f"The jobs in the Ray cluster {objects.name(obj)} cannot be listed: {error.message}")
-    return sorted(found), unseen
+    return sorted(jobs), unseen
 
 
 def _jobs_in(cluster: Cluster, obj: Manifest) -> list[str]:

@@ -61,9 +61,9 @@ def build(
     )
 
 
-def _sentence(one: Any) -> str:
-    message = str(one.error.message)
-    return message if one.name in message else f"{one.name}: {message}"
+def _sentence(unreadable: Any) -> str:
+    message = str(unreadable.error.message)
+    return message if unreadable.name in message else f"{unreadable.name}: {message}"
 
 
 def _refusal(bad: Sequence[Any], *, others: bool) -> LauncherError:

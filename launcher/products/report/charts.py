@@ -148,28 +148,30 @@ _LINES = (
 
 def charts(runs: Sequence[RunData]) -> list[Chart]:
     """Return the charts that the runs have data for. Charts over steps share their zoom."""
-    found: list[Chart] = []
+    drawn: list[Chart] = []
     steps = DataRange1d(range_padding=0.02)
     share = Shared()
     for line in _LINES[:2]:
-        _add(found, _lines(line, runs, steps, share))
-    found += _values(runs, share)
-    _add(found, _timeline(runs))
+        _add(drawn, _lines(line, runs, steps, share))
+    drawn += _values(runs, share)
+    _add(drawn, _timeline(runs))
     for line in _LINES[2:5]:
-        _add(found, _lines(line, runs, steps, share))
-    _add(found, _histogram(runs, share))
+        _add(drawn, _lines(line, runs, steps, share))
+    _add(drawn, _histogram(runs, share))
     for line in _LINES[5:]:
-        _add(found, _lines(line, runs, steps, share))
-    return found
+        _add(drawn, _lines(line, runs, steps, share))
+    return drawn
 
 
-def document(found: Sequence[Chart]) -> str:
+def document(charts_of_page: Sequence[Chart]) -> str:
     """Return the JSON from which BokehJS draws the charts: the document, and the id of each chart's root by key."""
     doc = Document()
     with doc.models.freeze():  # otherwise every root scans all models again
-        for chart in found:
+        for chart in charts_of_page:
             doc.add_root(chart.plot)
-    return json.dumps({"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in found}})
+    return json.dumps(
+        {"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in charts_of_page}}
+    )
 
 
 def script() -> str:
@@ -178,9 +180,9 @@ def script() -> str:
     return "\n".join(resources.js_raw)
 
 
-def _add(found: list[Chart], chart: Chart | None) -> None:
+def _add(drawn: list[Chart], chart: Chart | None) -> None:
     if chart is not None:
-        found.append(chart)
+        drawn.append(chart)
 
 
 # --- lines over steps ---------------------------------------------------------------------------------------------
@@ -282,12 +284,12 @@ def _exponents() -> BasicTickFormatter:
 
 def _values(runs: Sequence[RunData], share: Shared) -> list[Chart]:
     """Return a chart for each swept key that is a number in at least three runs that have a loss."""
-    found: list[Chart] = []
+    drawn_values: list[Chart] = []
     for key, values in swept_numbers(runs).items():
         drawn = [(number, runs[number], value) for number, value in values.items() if _losses(runs[number])]
-        if len(drawn) >= 3 and len({value for _, _, value in drawn}) > 1 and len(found) < _MOST_KEYS:
-            found.append(_value(f"value-{len(found)}", key, drawn, share))
-    return found
+        if len(drawn) >= 3 and len({value for _, _, value in drawn}) > 1 and len(drawn_values) < _MOST_KEYS:
+            drawn_values.append(_value(f"value-{len(drawn_values)}", key, drawn, share))
+    return drawn_values
 
 
 def _losses(run: RunData) -> dict[str, float]:
@@ -295,18 +297,18 @@ def _losses(run: RunData) -> dict[str, float]:
     loss, held_out = run.metrics.of(LOSS).finite, run.metrics.best_eval
     if not len(loss):
         return {}
-    found = {"last loss": float(loss[-1]), "lowest loss": float(loss.min())}
-    return found if held_out is None else {**found, "lowest held-out loss": held_out}
+    losses = {"last loss": float(loss[-1]), "lowest loss": float(loss.min())}
+    return losses if held_out is None else {**losses, "lowest held-out loss": held_out}
 
 
 def _apart(values: Sequence[float], *, log: bool) -> list[float]:
     """Return those of the values whose labels do not overlap on an axis."""
     place = math.log if log else float
-    found: list[float] = []
+    kept: list[float] = []
     for value in sorted(set(values)):
-        if not found or place(value) - place(found[-1]) > 0.15 * (place(max(values)) - place(min(values))):
-            found.append(value)
-    return found
+        if not kept or place(value) - place(kept[-1]) > 0.15 * (place(max(values)) - place(min(values))):
+            kept.append(value)
+    return kept
 
 
 def _value(name: str, key: str, drawn: Sequence[tuple[int, RunData, float]], share: Shared) -> Chart:

@@ -35,15 +35,15 @@ def differences(runs: Sequence[RunData]) -> list[Difference]:
     """Return the keys whose values differ between the runs with a known config, or changed during one of them."""
     histories = [_histories(run) for run in runs if run.config]
     keys = dict.fromkeys(path for each in histories for path in each)
-    found = []
+    differing = []
     for path in keys:
         if path in _LEFT_OUT or path[0] == "accelerator":
             continue
         values = [_in_words(each.get(path, [(NOT_SET, None)])) for each in histories]
         if len(set(values)) > 1 or any(len(each.get(path, [])) > 1 for each in histories):
-            found.append(Difference(dotted(path), values))
+            differing.append(Difference(dotted(path), values))
     # The train keys first, then the rest in the order of the files.
-    return sorted(found, key=lambda one: not one.key.startswith("train."))
+    return sorted(differing, key=lambda difference: not difference.key.startswith("train."))
 
 
 def swept_numbers(runs: Sequence[RunData]) -> dict[str, dict[int, float]]:
@@ -52,7 +52,7 @@ def swept_numbers(runs: Sequence[RunData]) -> dict[str, dict[int, float]]:
     If no run is of a sweep, these are the keys that differ, unless they are so many that the runs are unlike.
     """
     trees = {number: dict(flat(run.config)) for number, run in enumerate(runs) if run.config}
-    found = {}
+    by_key = {}
     for key in (one.key for one in differences(runs)):
         values = {
             number: float(value)
@@ -61,11 +61,11 @@ def swept_numbers(runs: Sequence[RunData]) -> dict[str, dict[int, float]]:
             if dotted(path) == key and isinstance(value, int | float) and not isinstance(value, bool)
         }
         if len(set(values.values())) > 1:
-            found[key] = values
+            by_key[key] = values
     swept = {key for run in runs for key, origin in run.origins.items() if origin.startswith(SWEEP)}
     if swept:
-        return {key: values for key, values in found.items() if key in swept}
-    return found if len(found) <= _MOST_BY_HAND else {}
+        return {key: values for key, values in by_key.items() if key in swept}
+    return by_key if len(by_key) <= _MOST_BY_HAND else {}
 
 
 History = list[tuple[str, int | None]]
@@ -85,7 +85,7 @@ class Score:
 def scores(runs: Sequence[RunData]) -> list[Score]:
     """Return each metric of each task that a run was evaluated on, of its last checkpoint that was evaluated."""
     results = [evaluations.latest(run.evaluations) for run in runs]
-    found = []
+    of_tasks = []
     for task in dict.fromkeys(task for each in results for task in each):
         ones = [each.get(task) for each in results]
         for metric in dict.fromkeys(metric for one in ones if one is not None for metric in one.metrics):
@@ -97,27 +97,27 @@ def scores(runs: Sequence[RunData]) -> list[Score]:
             best = (max if all(one.better(metric) for one in ones if one is not None) else min)(numbers.values())
             several = len(set(numbers.values())) > 1
             texts = ["-" if one is None else _with_step(one, metric) for one in ones]
-            found.append(
+            of_tasks.append(
                 Score(task, metric, texts, frozenset(each for each in numbers if several and numbers[each] == best))
             )
-    return found
+    return of_tasks
 
 
-def _with_step(one: Evaluation, metric: str) -> str:
-    text = one.text(metric)
-    return text if one.step is None or text == "-" else f"{text} (checkpoint {one.step})"
+def _with_step(evaluation: Evaluation, metric: str) -> str:
+    text = evaluation.text(metric)
+    return text if evaluation.step is None or text == "-" else f"{text} (checkpoint {evaluation.step})"
 
 
 def _histories(run: RunData) -> dict[KeyPath, History]:
     configs = [*((dict(flat(one.config)), one.step) for one in run.earlier), (dict(flat(run.config)), None)]
-    found: dict[KeyPath, History] = {path: [] for tree, _ in reversed(configs) for path in tree}
-    for path, history in found.items():
+    histories: dict[KeyPath, History] = {path: [] for tree, _ in reversed(configs) for path in tree}
+    for path, history in histories.items():
         for tree, until in configs:
             value = as_text(tree[path]) if path in tree else NOT_SET
             if history and history[-1][0] == value:
                 history.pop()
             history.append((value, until))
-    return found
+    return histories
 
 
 def _in_words(history: History) -> str:

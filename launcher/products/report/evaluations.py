@@ -73,20 +73,23 @@ def parse_all(entries: Iterable[Mapping[str, Any]]) -> tuple[list[Evaluation], i
 
     If a checkpoint was evaluated on a task again, the later result counts.
     """
-    found: dict[tuple[int, str], Evaluation] = {}
+    by_task: dict[tuple[int, str], Evaluation] = {}
     other = 0
     for entry in entries:
-        one = parse(entry)
-        if one is None:
+        evaluation = parse(entry)
+        if evaluation is None:
             other += 1
         else:
-            found[-1 if one.step is None else one.step, one.task] = one
-    return [found[key] for key in sorted(found)], other
+            by_task[-1 if evaluation.step is None else evaluation.step, evaluation.task] = evaluation
+    return [by_task[key] for key in sorted(by_task)], other
 
 
 def latest(results: Sequence[Evaluation]) -> dict[str, Evaluation]:
     """Return the result of each task of the checkpoint with the highest step, by task."""
-    return {one.task: one for one in sorted(results, key=lambda one: -1 if one.step is None else one.step)}
+    return {
+        evaluation.task: evaluation
+        for evaluation in sorted(results, key=lambda evaluation: -1 if evaluation.step is None else evaluation.step)
+    }
 
 
 _WHOLE = ("samples", "samples_total", "limit", "shots")
@@ -98,11 +101,11 @@ def _is_whole(value: Any) -> bool:
 
 def _numbers(tree: Any) -> dict[str, float]:
     """Return the finite numbers of a map."""
-    found = {}
+    numbers = {}
     for key, value in tree.items() if isinstance(tree, dict) else ():
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
-            found[str(key)] = float(value)
-    return {key: value for key, value in found.items() if math.isfinite(value)}
+            numbers[str(key)] = float(value)
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}
 
 
 def _text(value: Any) -> str:

@@ -50,9 +50,9 @@ def of_folder(path: Path) -> RunData:
             raise LauncherError(f"{path} is a file.", f"Give the folder of the run, such as {path.parent}.")
         raise LauncherError(f"There is no folder {path}.")
     if (path / RECORD).exists():
-        found = local_folder.find(path.parent, path.name)
-        if found is not None:
-            return of_local(found.status())
+        run = local_folder.find(path.parent, path.name)
+        if run is not None:
+            return of_local(run.status())
     return of_files(path.name, str(path), read_folder(path, FILES), f"The folder {path}.")
 
 
@@ -71,18 +71,18 @@ def of_url(url: str) -> RunData:
 
 def of_local(status: RunStatus) -> RunData:
     """Read a run of this machine, from its status."""
-    found = local_folder.find(Path(status.folder).parent, Path(status.folder).name)
-    if found is None:
+    run = local_folder.find(Path(status.folder).parent, Path(status.folder).name)
+    if run is None:
         raise LauncherError(f'The run "{status.name}" was deleted meanwhile.')
     now = time.time()
-    files = read_folder(found.path, FILES)
+    files = read_folder(run.path, FILES)
     entries, damaged = report_metrics.lines(files.get(METRICS_FILE, b""))
     events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
-    config = found.config()
+    config = run.config()
     missing = [] if ORIGINS in files else [_NO_ORIGINS]
-    submitted, held, resubmitted = _attempts(found.record.history, status, now)
-    known = len(found.record.history) + 1
+    submitted, held, resubmitted = _attempts(run.record.history, status, now)
+    known = len(run.record.history) + 1
     if known < status.attempt:
         missing.append(
             f"The times of its first {status.attempt - known} attempts were not recorded, so its timeline begins with "
@@ -95,7 +95,7 @@ def of_local(status: RunStatus) -> RunData:
         kind=status.kind,
         state=str(status.state),
         reason=status.reason if str(status.state) not in ("succeeded", "running") else "",
-        source=f"This machine, {found.path}.",
+        source=f"This machine, {run.path}.",
         now=now,
         submitted=submitted,
         ended=_time(status.ended),
@@ -113,7 +113,7 @@ def of_local(status: RunStatus) -> RunData:
         config=config,
         earlier=earlier_of(files, events),
         evaluations=evaluations_of(files),
-        origins=_origins(files.get(ORIGINS), str(found.path)),
+        origins=_origins(files.get(ORIGINS), str(run.path)),
         missing=missing,
     )
 
@@ -145,8 +145,8 @@ def of_files(name: str, where: str, files: Mapping[str, bytes], source: str) -> 
     events = events_of(report_metrics.lines(files.get(EVENTS_FILE, b""))[0])
     metrics = report_metrics.metrics(entries, damaged=damaged)
     config = _json(files.get(CONFIG), f"{where.rstrip('/')}/{CONFIG}")
-    if found := run_config.wrong(config):
-        raise LauncherError(f"{where.rstrip('/')}/{CONFIG} is damaged: {found}.")
+    if problem := run_config.wrong(config):
+        raise LauncherError(f"{where.rstrip('/')}/{CONFIG} is damaged: {problem}.")
     missing = [
         "Its folder does not show when it waited for chips: all time since its first start counts as time with chips."
     ]

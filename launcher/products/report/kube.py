@@ -73,7 +73,7 @@ class _Event:
 
 def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> list[_Event]:
     uids = {seen.run.uid, *([seen.workload.uid] if seen.workload is not None else [])}
-    found: dict[_Event, None] = {}
+    in_order: dict[_Event, None] = {}
     for event in events:
         of = event.get("involvedObject")
         at = (
@@ -82,9 +82,9 @@ def _kueue_events(seen: ObservedRun, events: Iterable[Mapping[str, object]]) -> 
             or time_of(event.get("firstTimestamp"))
         )
         if isinstance(of, Mapping) and of.get("uid") in uids and at is not None:
-            one = _Event(at, str(of.get("kind")), str(event.get("reason")), str(event.get("message") or ""))
-            found[one] = None
-    return list(found)
+            kueue_event = _Event(at, str(of.get("kind")), str(event.get("reason")), str(event.get("message") or ""))
+            in_order[kueue_event] = None
+    return list(in_order)
 
 
 def _held(seen: ObservedRun, reported: Sequence[_Event], end: float) -> tuple[list[ChipsHeld], list[str]]:
@@ -108,7 +108,7 @@ def _held(seen: ObservedRun, reported: Sequence[_Event], end: float) -> tuple[li
     missing = []
     unknown = 0
     begin: float | None = None
-    for at, after in sorted([*((at, None) for at in admitted), *evicted], key=lambda one: one[0]):
+    for at, after in sorted([*((at, None) for at in admitted), *evicted], key=lambda change: change[0]):
         if after is None:
             begin = at if begin is None else begin
         elif begin is not None:
@@ -154,34 +154,34 @@ def _begin_without_queue(seen: ObservedRun) -> float | None:
 
 def _changes(seen: ObservedRun, reported: Sequence[_Event]) -> list[PhaseChange]:
     """Return phases from ready pods (training) and JobSet restarts. They are coarser than the trainer's events."""
-    found = []
+    changes = []
     ready = seen.workload_condition("PodsReady")
     at = time_of(ready.since)
     if at is not None and ready.reason in ("Started", "Recovered", "WaitForRecovery"):
-        found.append(PhaseChange(at, Phase.RESTARTING if ready.reason == "WaitForRecovery" else Phase.TRAINING))
+        changes.append(PhaseChange(at, Phase.RESTARTING if ready.reason == "WaitForRecovery" else Phase.TRAINING))
     for event in reported:
         if event.reason in _RESTARTS:
-            found.append(PhaseChange(event.at, Phase.RESTARTING))
+            changes.append(PhaseChange(event.at, Phase.RESTARTING))
         elif event.reason == "JobsReady":
-            found.append(PhaseChange(event.at, Phase.TRAINING))
+            changes.append(PhaseChange(event.at, Phase.TRAINING))
     again = seen.run.condition("RestartingJobSet")
     at = time_of(again.since)
     if at is not None and (again.reason == "JobsReady" or again.is_true):
-        found.append(PhaseChange(at, Phase.TRAINING if again.is_false else Phase.RESTARTING))
+        changes.append(PhaseChange(at, Phase.TRAINING if again.is_false else Phase.RESTARTING))
     began = time_of(seen.run.ray_job.started) if seen.ray else None
     if began is not None:
-        found.append(PhaseChange(began, Phase.TRAINING))
-    return found
+        changes.append(PhaseChange(began, Phase.TRAINING))
+    return changes
 
 
 def _marks(reported: Sequence[_Event]) -> list[Mark]:
-    found = []
+    marks = []
     for event in reported:
         says = re.sub(r" \(UID: [^)]*\)", "", event.message).partition("; preemptor path:")[0]
         if event.reason.startswith(_EVICTED):
             if "Preempted" not in event.reason:
-                found.append(Mark(event.at, "evicted", says, bad=True))
+                marks.append(Mark(event.at, "evicted", says, bad=True))
         elif event.reason in _WORDS and (event.kind == "Workload") == (event.reason in ("Admitted", "Preempted")):
             what, bad = _WORDS[event.reason]
-            found.append(Mark(event.at, what, says, bad))
-    return found
+            marks.append(Mark(event.at, what, says, bad))
+    return marks

@@ -77,9 +77,9 @@ def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
     series = {EVAL_LOSS: _series(EVAL_LOSS, *_in_order(evals))}
     ordered, rows = _in_order(steps)
     for key in _OF_A_STEP:
-        found = _series(key, ordered, rows)
-        if key == LOSS or len(found.finite):
-            series[key] = found
+        quantity = _series(key, ordered, rows)
+        if key == LOSS or len(quantity.finite):
+            series[key] = quantity
     return Metrics(series, times.tolist(), notes)
 
 

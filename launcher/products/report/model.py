@@ -69,8 +69,8 @@ class Series:
 
     @cached_property
     def finite(self) -> Numbers:
-        found: Numbers = self.values[np.isfinite(self.values)]
-        return found
+        numbers: Numbers = self.values[np.isfinite(self.values)]
+        return numbers
 
     @property
     def last(self) -> float | None:
@@ -138,8 +138,8 @@ class Metrics:
 
     @property
     def best_eval(self) -> float | None:
-        found = self.of(EVAL_LOSS).finite
-        return float(found.min()) if len(found) else None
+        losses = self.of(EVAL_LOSS).finite
+        return float(losses.min()) if len(losses) else None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
     """Return the report of the runs as HTML. `left_out` are sentences about runs that are not in it."""
     drawn = charts.charts(runs)
     data = [summary.values(run) for run in runs]
-    found = compare.differences(runs)
+    differing = compare.differences(runs)
     compared = [(number, run) for number, run in enumerate(runs) if run.config]
     config_table = _environment().from_string(_file("config.html"))
     return fill(
@@ -45,7 +45,7 @@ def page(runs: Sequence[RunData], title: str, left_out: Sequence[str] = ()) -> s
         left_out=left_out,
         columns=summary.shown_columns(data),
         rows=summary.rows(data),
-        differences=found if len(compared) > 1 or found else None,
+        differences=differing if len(compared) > 1 or differing else None,
         compared=compared,
         unknown_configs=[run.label for run in runs if not run.config],
         scores=compare.scores(runs),
@@ -112,12 +112,12 @@ def _inert(text: str) -> str:
 
 def _times(run: RunData) -> list[tuple[Phase, str, str]]:
     total = sum(span.seconds for span in run.spans)
-    found = []
+    rows = []
     for phase in Phase:
         seconds = sum(span.seconds for span in run.spans if span.phase is phase)
         if seconds:
-            found.append((phase, formatting.duration(seconds), f"{seconds / total:.1%}"))
-    return found
+            rows.append((phase, formatting.duration(seconds), f"{seconds / total:.1%}"))
+    return rows
 
 
 def _shown(marks: Sequence[Mark]) -> Sequence[Mark]:

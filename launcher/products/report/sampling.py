@@ -43,11 +43,11 @@ def smoothed(values: Any, weight: float) -> Points:
 
     Divided by the sum of the weights, so that the first values count completely. NaN stays NaN and counts nowhere.
     """
-    found, total, weights = [], 0.0, 0.0
+    averages, total, weights = [], 0.0, 0.0
     for value in np.asarray(values, dtype=np.float64).tolist():
         if math.isfinite(value):
             total, weights = weight * total + (1 - weight) * value, weight * weights + 1 - weight
-            found.append(total / weights)
+            averages.append(total / weights)
         else:
-            found.append(math.nan)
-    return np.array(found)
+            averages.append(math.nan)
+    return np.array(averages)

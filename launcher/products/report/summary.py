@@ -117,38 +117,38 @@ def shown_columns(data: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 def _tasks(data: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Return a column for the main metric of each of the first tasks."""
-    found: dict[str, Column] = {}
-    for one in data:
-        for result in evaluations.latest(one["evaluations"]).values():
+    columns: dict[str, Column] = {}
+    for run in data:
+        for result in evaluations.latest(run["evaluations"]).values():
             metric = next(iter(result.metrics))
             key, better = f"{_TASK}{result.task}", "most" if result.better(metric) else "least"
-            found.setdefault(
+            columns.setdefault(
                 key, Column(key, result.task, better, help=f"{metric} of its last checkpoint that was evaluated")
             )
-    return list(found.values())[:_MOST_TASKS]
+    return list(columns.values())[:_MOST_TASKS]
 
 
-def _main_metrics(one: Mapping[str, Any]) -> dict[str, Any]:
-    results = evaluations.latest(one["evaluations"]).values()
+def _main_metrics(run: Mapping[str, Any]) -> dict[str, Any]:
+    results = evaluations.latest(run["evaluations"]).values()
     return {f"{_TASK}{result.task}": next(iter(result.metrics.values())) for result in results}
 
 
-def _cell(column: Column, one: Mapping[str, Any], data: Sequence[Mapping[str, Any]]) -> Cell:
-    value = one.get(column.key)
+def _cell(column: Column, run: Mapping[str, Any], data: Sequence[Mapping[str, Any]]) -> Cell:
+    value = run.get(column.key)
     if column.key == "steps":
-        done, wanted = one["step"], one["steps"]
+        done, wanted = run["step"], run["steps"]
         return Cell(f"{done or 0:,}" + (f" of {wanted:,}" if wanted and wanted != done else ""))
     if column.key == "state":
-        return Cell(str(value), bad=value == "failed", help=str(one["reason"]))
-    if column.key == "loss" and one["loss_not_finite_at"]:
-        at = one["loss_not_finite_at"][0]
+        return Cell(str(value), bad=value == "failed", help=str(run["reason"]))
+    if column.key == "loss" and run["loss_not_finite_at"]:
+        at = run["loss_not_finite_at"][0]
         return Cell(
             f"{_text(column.key, value)} (not finite at step {at + 1:,})", bad=True, help="its loss was NaN or infinite"
         )
-    if column.key == "chips" and one["accelerator"] and value is not None:
-        return Cell(str(value), help=str(one["accelerator"]))
+    if column.key == "chips" and run["accelerator"] and value is not None:
+        return Cell(str(value), help=str(run["accelerator"]))
     if column.key == "forecast_step_seconds" and value is not None:
-        measured = one["step_seconds"]
+        measured = run["step_seconds"]
         return Cell(f"{value:.4g} s" + (f", measured {measured / value - 1:+.1%}" if measured else ""))
     others = [other[column.key] for other in data if other.get(column.key) is not None]
     best = False

@@ -57,23 +57,23 @@ def spans(
     have a negative length because of a clock jump has no length.
     """
     inner = sorted(changes, key=lambda change: change.at)
-    found: list[Span] = []
+    spans_of_run: list[Span] = []
     begin = submitted
     after = Phase.QUEUED
-    for each in sorted(held, key=lambda one: one.start):
-        start = each.start if begin is None else max(each.start, begin)
+    for hold in sorted(held, key=lambda one: one.start):
+        start = hold.start if begin is None else max(hold.start, begin)
         if begin is not None:
-            found += _apart(after, begin, start, resubmitted)
+            spans_of_run += _apart(after, begin, start, resubmitted)
         phase, at = Phase.STARTING, start
         for change in inner:
-            if start <= change.at < each.end:
-                found.append(Span(phase, at, change.at))
+            if start <= change.at < hold.end:
+                spans_of_run.append(Span(phase, at, change.at))
                 phase, at = change.phase, change.at
-        found.append(Span(phase, at, each.end))
-        begin, after = max(start, each.end), each.after
+        spans_of_run.append(Span(phase, at, hold.end))
+        begin, after = max(start, hold.end), hold.after
     if begin is not None and after is not Phase.STOPPED:
-        found += _apart(after, begin, end, resubmitted)
-    return _joined(found)
+        spans_of_run += _apart(after, begin, end, resubmitted)
+    return _joined(spans_of_run)
 
 
 def _apart(phase: Phase, begin: float, end: float, resubmitted: Sequence[float]) -> list[Span]:
@@ -84,9 +84,9 @@ def _apart(phase: Phase, begin: float, end: float, resubmitted: Sequence[float])
     return [Span(Phase.STOPPED, begin, again), Span(Phase.QUEUED, again, end)]
 
 
-def _joined(found: Iterable[Span]) -> list[Span]:
+def _joined(spans_of_run: Iterable[Span]) -> list[Span]:
     joined: list[Span] = []
-    for span in found:
+    for span in spans_of_run:
         if span.end <= span.start:
             continue
         if joined and joined[-1].phase is span.phase and joined[-1].end == span.start:
@@ -102,7 +102,7 @@ def changes_of(events: Sequence[Event], times: Sequence[float]) -> list[PhaseCha
     A trainer that is killed writes no event for it. Its training then ends at the time of the last step before the next
     loop starts (`times`, of all of metrics.jsonl).
     """
-    found: list[PhaseChange] = []
+    changes: list[PhaseChange] = []
     training_since: float | None = None
     for event in events:
         at = time_of(event.time)
@@ -111,18 +111,18 @@ def changes_of(events: Sequence[Event], times: Sequence[float]) -> list[PhaseCha
         if event.kind.is_start:
             if training_since is not None:
                 last = max((time for time in times if training_since < time < at), default=training_since)
-                found.append(PhaseChange(last, Phase.RESTARTING))
-            found.append(PhaseChange(at, Phase.TRAINING))
+                changes.append(PhaseChange(last, Phase.RESTARTING))
+            changes.append(PhaseChange(at, Phase.TRAINING))
             training_since = at
         elif event.kind.is_failure:
-            found.append(PhaseChange(at, Phase.RESTARTING))
+            changes.append(PhaseChange(at, Phase.RESTARTING))
             training_since = None
-    return found
+    return changes
 
 
 def marks_of(events: Iterable[Event]) -> list[Mark]:
     """Return the trainer's events as marks."""
-    found = []
+    marks = []
     for event in events:
         at = time_of(event.time)
         if at is None or event.kind not in _WORDS:
@@ -130,8 +130,8 @@ def marks_of(events: Iterable[Event]) -> list[Mark]:
         text = event.message
         if event.kind is EventKind.LOOP_STARTED:
             text = f"after {event.step} of {event.steps} steps, on {event.devices} devices"
-        found.append(Mark(at, _WORDS[event.kind], text, bad=event.kind.is_failure))
-    return found
+        marks.append(Mark(at, _WORDS[event.kind], text, bad=event.kind.is_failure))
+    return marks
 
 
 def samples_of(events: Iterable[Event]) -> list[Event]:
@@ -148,15 +148,15 @@ def begins_of(events: Iterable[Event]) -> list[int]:
 def earlier_configs(entries: Iterable[Mapping[str, Any]], events: Sequence[Event]) -> list[EarlierConfig]:
     """Return the configs of earlier-configs.jsonl with which the run trained, each with the step that it trained to."""
     starts = [(time_of(event.time) or 0.0, event.step) for event in events if event.kind.is_start]
-    found, since = [], 0.0
+    configs, since = [], 0.0
     for entry in entries:
         until, config = time_of(entry.get("until")), entry.get("config")
         if until is None or not isinstance(config, Mapping) or run_config.wrong(config):
             continue  # a damaged line must not prevent the report
         if any(since <= at < until for at, _ in starts):
-            found.append(EarlierConfig(config, next((step for at, step in starts if at >= until), None)))
+            configs.append(EarlierConfig(config, next((step for at, step in starts if at >= until), None)))
         since = until
-    return found
+    return configs
 
 
 def devices_of(events: Iterable[Event]) -> int | None:

@@ -68,15 +68,15 @@ def submit_sweep(plan: SweepPlan, *, accept_changes: bool = False, target: Targe
 
 def find_sweep(name: str, target: Target = DEFAULT_TARGET) -> tuple[Backend, Sweep]:
     """Return the sweep called `name`, without the steps and losses of runs on a cluster, and its backend."""
-    backend, found = resolve(f"sweep/{name}", target)
-    return backend, cast("Sweep", found)
+    backend, run = resolve(f"sweep/{name}", target)
+    return backend, cast("Sweep", run)
 
 
 def sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
     """Return the current sweep: its runs with their steps and losses, and the best of them."""
 
-    backend, found = find_sweep(name, target)
-    return with_progress(found, backend)
+    backend, current = find_sweep(name, target)
+    return with_progress(current, backend)
 
 
 def wait_sweep(
@@ -110,8 +110,8 @@ def cancel_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> Sweep:
 
     from launcher.products.sweeps import watching
 
-    backend, found = find_sweep(name, target)
-    return watching.cancel(found, backend)
+    backend, current = find_sweep(name, target)
+    return watching.cancel(current, backend)
 
 
 def delete_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> None:
@@ -119,5 +119,5 @@ def delete_sweep(name: str, *, target: Target = DEFAULT_TARGET) -> None:
 
     from launcher.products.sweeps import watching
 
-    backend, found = find_sweep(name, target)
-    watching.delete(found, backend)
+    backend, current = find_sweep(name, target)
+    watching.delete(current, backend)

@@ -57,8 +57,8 @@ def submit(plan: SweepPlan, backend: Submitter, *, accept_changes: bool) -> Swee
     preview(plan, backend, accept_changes=accept_changes)
     made: list[Submission] = []
 
-    def one(each: LaunchPlan) -> Submission:
-        submission = backend.submit(each, accept_changes=accept_changes)
+    def one(run_plan: LaunchPlan) -> Submission:
+        submission = backend.submit(run_plan, accept_changes=accept_changes)
         made.append(submission)
         return submission
 
@@ -83,8 +83,8 @@ def _sentence(plan: SweepPlan, submissions: Sequence[Submission], where: str) ->
         return f'The sweep "{plan.name}" was submitted: {_count(new)}{place}.'
     parts = [f"{new} submitted"] if new else []
     parts += [f"{resumed} resumed"] if resumed else []
-    found = Counter(each.status.state for each in submissions if not each.created)
-    parts += [f"{found[state]} already {state}" for state in State if found[state]]
+    counts = Counter(each.status.state for each in submissions if not each.created)
+    parts += [f"{counts[state]} already {state}" for state in State if counts[state]]
     return f'The sweep "{plan.name}", {_count(len(submissions))}{place}: {", ".join(parts)}.'
 
 

@@ -98,7 +98,7 @@ class _Watcher:
             return None
 
         with ThreadPoolExecutor(self._backend.max_parallel) as pool:
-            found = [status for status in pool.map(one, runs) if status is not None]
-        for status in found:
+            statuses = [status for status in pool.map(one, runs) if status is not None]
+        for status in statuses:
             self._read[status.name] = math.inf if status.state.ended else time.monotonic()
-        return {status.name: status for status in found}
+        return {status.name: status for status in statuses}

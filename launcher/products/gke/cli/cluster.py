@@ -238,10 +238,10 @@ def _price(made: Plan) -> str:
     return text
 
 
-def _pool_row(found: Any) -> tuple[str, str, str]:
-    scaling = found.get("autoscaling") or {}
-    nodes = str(found.get("initialNodeCount") or 0)
+def _pool_row(pool: Any) -> tuple[str, str, str]:
+    scaling = pool.get("autoscaling") or {}
+    nodes = str(pool.get("initialNodeCount") or 0)
     if scaling.get("enabled"):
         low = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
         nodes = f"{low} to {scaling.get('totalMaxNodeCount') or scaling.get('maxNodeCount') or 0}"
-    return str(found.get("status") or ""), str((found.get("config") or {}).get("machineType") or ""), nodes
+    return str(pool.get("status") or ""), str((pool.get("config") or {}).get("machineType") or ""), nodes

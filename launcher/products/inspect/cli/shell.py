@@ -26,7 +26,7 @@ def command(name: str, words: tuple[str, ...], worker: int, target: Target) -> i
     charts/queues grant it to the members of a team with teams.NAME.shell.
     """
 
-    found = api.shell(name, worker=worker, command=words, target=target)
+    session = api.shell(name, worker=worker, command=words, target=target)
     if not words and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"A shell needs a terminal; to run a command without one: launcher shell {name} -- COMMAND")
-    return terminal.run(found, interactive=not words)
+    return terminal.run(session, interactive=not words)

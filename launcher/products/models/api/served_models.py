@@ -10,7 +10,7 @@ from launcher.backends.log_excerpt import Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.models.serving import logs
-from launcher.products.models.serving import models as serving
+from launcher.products.models.serving import models as served_models
 from launcher.products.models.serving.models import ServedModel, ServedModelStatus
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def models(
         return []
     cluster = target.cluster()
     if name is None:
-        listed = serving.all_models(cluster, all_namespaces=target.all_namespaces)
-        statuses = [serving.describe(cluster, model) for model in listed]
+        listed = served_models.all_models(cluster, all_namespaces=target.all_namespaces)
+        statuses = [served_models.describe(cluster, model) for model in listed]
     else:
-        named = serving.named(cluster, name)
-        statuses = [] if named is None else [serving.describe(cluster, named, details=True)]
+        named = served_models.named(cluster, name)
+        statuses = [] if named is None else [served_models.describe(cluster, named, details=True)]
     for sentence in sorted(cluster.unreadable):
         warn(f"{sentence} It is left out.")
     return statuses
@@ -43,7 +43,7 @@ def models(
 def table(target: Target, warn: Callable[[str], None]) -> tuple[Sequence[ServedModelStatus], str]:
     """Return the served models of `models` with the table of `launcher list`."""
     statuses = models(target=target, warn=warn)
-    return statuses, serving.listing(statuses)
+    return statuses, served_models.listing(statuses)
 
 
 def explain_model(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
@@ -77,7 +77,7 @@ def model_logs(
 
 def _named(name: str, target: Target) -> ServedModel:
     """Return a served model that was found before."""
-    model = serving.named(target.cluster(), name)
+    model = served_models.named(target.cluster(), name)
     if model is None:
         raise LauncherError(f'The served model "{name}" was deleted in the meantime.')
     return model

@@ -30,8 +30,8 @@ def plan_serving(
     the release (default: that of the run or of the folder). Calls `warn` with a sentence if it is not known whether the
     export exists. Raises LauncherError if it is known not to.
     """
-    found = on_cluster.select(name, None if step is None else str(step), files, sets, target)
-    for sentence in found.warnings:
+    source = on_cluster.select(name, None if step is None else str(step), files, sets, target)
+    for sentence in source.warnings:
         warn(sentence)
-    chosen = [*sets, *found.sets, *([f"serve.name={model}"] if model else [])]
-    return releases.plan_release("serve", files, chosen, name=release or found.release, target=target, recover=recover)
+    chosen = [*sets, *source.sets, *([f"serve.name={model}"] if model else [])]
+    return releases.plan_release("serve", files, chosen, name=release or source.release, target=target, recover=recover)

@@ -93,7 +93,7 @@ def plan_export(
     an adapter NAME/adapter/STEP. With `merge`, the export of a run with adapters is a whole model. `say` is called with
     a sentence if the checkpoints cannot be listed. Raises LauncherError if the run has no such checkpoint.
     """
-    from launcher.products.models.weights import checkpoints as lists
+    from launcher.products.models.weights import checkpoints as run_checkpoints
     from launcher.products.models.weights import job
     from launcher.products.models.weights.export import has_adapters
 
@@ -104,9 +104,9 @@ def plan_export(
     if not config.get("storage") or not config.get("run"):
         raise LauncherError(f'The config of the run "{status.name}" cannot be read from its object in the cluster.')
     try:
-        step = str(lists.of_run(backend, status).select(step).step)
-    except lists.NotListed as error:
-        if not (step.isdecimal() or step == lists.LAST):
+        step = str(run_checkpoints.of_run(backend, status).select(step).step)
+    except run_checkpoints.NotListed as error:
+        if not (step.isdecimal() or step == run_checkpoints.LAST):
             raise
         say(f"{error.message} The export itself searches the checkpoint.")
     kind = "adapter" if has_adapters(config) and not merge else "export"

@@ -33,58 +33,58 @@ def command(name: str, target: Target, form: str) -> None:
     """
 
     try:
-        found = weights.checkpoints(name, target=target)
+        listed = weights.checkpoints(name, target=target)
     except api.IsSweep as error:
         _of_sweep([run.name for run in error.sweep.runs], target, form)
         return
-    _print([found], found, form)
+    _print([listed], listed, form)
 
 
 def _of_sweep(runs: Sequence[str], target: Target, form: str) -> None:
     """Print the checkpoints of the runs; a run without any is named on stderr. Raises LauncherError if none has any."""
-    found, errors = [], []
+    listed, errors = [], []
     for run in runs:
         try:
-            found.append(weights.checkpoints(run, target=target))
+            listed.append(weights.checkpoints(run, target=target))
         except LauncherError as error:
             errors.append(error)
-    if not found:
+    if not listed:
         raise errors[0]
     output.narrate(*(error.message for error in errors))
-    _print(found, found, form)
+    _print(listed, listed, form)
 
 
-def _print(found: Sequence[Checkpoints], data: Any, form: str) -> None:
-    output.narrate(*(note for each in found for note in each.notes))
-    output.emit(data, form, _table(found))
+def _print(listed: Sequence[Checkpoints], data: Any, form: str) -> None:
+    output.narrate(*(note for of_run in listed for note in of_run.notes))
+    output.emit(data, form, _table(listed))
     if form == "text":  # the other forms contain the problems
-        for each in found:
-            run = f"{each.name}, " if len(found) > 1 else ""
-            broken = [one for one in each.checkpoints if one.whole is False]
-            output.narrate(*(f"{run}{one.step} is incomplete: {one.problem}." for one in broken))
+        for of_run in listed:
+            run = f"{of_run.name}, " if len(listed) > 1 else ""
+            broken = [checkpoint for checkpoint in of_run.checkpoints if checkpoint.whole is False]
+            output.narrate(*(f"{run}{checkpoint.step} is incomplete: {checkpoint.problem}." for checkpoint in broken))
 
 
-def _table(found: Sequence[Checkpoints]) -> str:
-    rows = [each for one in found for each in one.checkpoints]
+def _table(listed: Sequence[Checkpoints]) -> str:
+    rows = [checkpoint for of_run in listed for checkpoint in of_run.checkpoints]
     cells = {
-        "RUN": [one.name if len(found) > 1 else "" for one in found for _ in one.checkpoints],
-        "STEP": [str(each.step) for each in rows],
-        "AFTER": [after(each.step) for each in rows],
-        "SIZE": ["" if each.bytes is None else formatting.size(each.bytes) for each in rows],
-        "SAVED": [formatting.local_time(each.saved) for each in rows],
-        "HELD-OUT LOSS": [_loss(each) for each in rows],
-        "NOTES": [_notes(each) for each in rows],
+        "RUN": [of_run.name if len(listed) > 1 else "" for of_run in listed for _ in of_run.checkpoints],
+        "STEP": [str(checkpoint.step) for checkpoint in rows],
+        "AFTER": [after(checkpoint.step) for checkpoint in rows],
+        "SIZE": ["" if checkpoint.bytes is None else formatting.size(checkpoint.bytes) for checkpoint in rows],
+        "SAVED": [formatting.local_time(checkpoint.saved) for checkpoint in rows],
+        "HELD-OUT LOSS": [_loss(checkpoint) for checkpoint in rows],
+        "NOTES": [_notes(checkpoint) for checkpoint in rows],
     }
     columns = {title: column for title, column in cells.items() if any(column)}
     return formatting.table([tuple(columns), *zip(*columns.values(), strict=True)])
 
 
-def _loss(one: Checkpoint) -> str:
-    if one.eval_loss is None:
+def _loss(checkpoint: Checkpoint) -> str:
+    if checkpoint.eval_loss is None:
         return ""
-    return f"{one.eval_loss:.4f}" + ("" if one.evaluated else f" (after {one.eval_step} steps)")
+    return f"{checkpoint.eval_loss:.4f}" + ("" if checkpoint.evaluated else f" (after {checkpoint.eval_step} steps)")
 
 
-def _notes(one: Checkpoint) -> str:
-    words = ["best"] * one.best + ["last"] * one.last + ["incomplete"] * (one.whole is False)
+def _notes(checkpoint: Checkpoint) -> str:
+    words = ["best"] * checkpoint.best + ["last"] * checkpoint.last + ["incomplete"] * (checkpoint.whole is False)
     return ", ".join(words)

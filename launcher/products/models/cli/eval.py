@@ -61,19 +61,19 @@ def command(
             raise UsageError(
                 "--compare evaluates nothing; it cannot be used with --limit, --tasks-folder, --step or --set."
             )
-        found = [inference.evaluations(name, target=target) for name in names]
-        shown = [task for each in found for task in (one.task for one in each.results)]
+        results = [inference.evaluations(name, target=target) for name in names]
+        shown = [task for each in results for task in (one.task for one in each.results)]
         if missing := [task for task in wanted if task not in shown]:
             known = ", ".join(dict.fromkeys(shown))
             raise UsageError(f'No run has a result of the task "{missing[0]}"; they have results of {known}.')
     else:
         if not wanted:
             raise UsageError("--tasks is missing.", "For example: --tasks arc_easy,hellaswag --limit 100")
-        found = []
+        results = []
         for name in names:
             if len(names) > 1:
                 output.narrate(f"Evaluating {name}.")
-            found.append(
+            results.append(
                 inference.evaluate(
                     name,
                     wanted,
@@ -85,27 +85,27 @@ def command(
                     target=target,
                 )
             )
-    output.emit(found, form, _table(found, wanted if compare else ()))
+    output.emit(results, form, _table(results, wanted if compare else ()))
 
 
-def _table(found: Sequence[Results], only: Sequence[str]) -> str:
+def _table(of_models: Sequence[Results], only: Sequence[str]) -> str:
     """Return a row for each metric. A single model has its standard errors and samples in columns of their own."""
-    by_task = [{one.task: one for one in each.results} for each in found]
+    by_task = [{evaluation.task: evaluation for evaluation in each.results} for each in of_models]
     tasks = dict.fromkeys(task for results in by_task for task in results if not only or task in only)
     rows: list[tuple[str, ...]] = []
     for task in tasks:
         for metric in dict.fromkeys(key for results in by_task if task in results for key in results[task].metrics):
-            if len(found) == 1:
-                one = by_task[0][task]
-                value, _, error = one.text(metric).partition(" ± ")
-                samples = "" if one.samples is None else f"{one.samples:,}"
+            if len(of_models) == 1:
+                evaluation = by_task[0][task]
+                value, _, error = evaluation.text(metric).partition(" ± ")
+                samples = "" if evaluation.samples is None else f"{evaluation.samples:,}"
                 rows.append((task, metric, value, error, samples))
             else:
                 rows.append((task, metric, *(each[task].text(metric) if task in each else "-" for each in by_task)))
-    titles = ("VALUE", "STDERR", "SAMPLES") if len(found) == 1 else tuple(map(_title, found))
+    titles = ("VALUE", "STDERR", "SAMPLES") if len(of_models) == 1 else tuple(map(_title, of_models))
     return formatting.table([("TASK", "METRIC", *titles), *rows])
 
 
-def _title(one: Results) -> str:
-    steps = {result.step for result in one.results}
-    return f"{one.name} ({steps.pop()})" if len(steps) == 1 and None not in steps else one.name
+def _title(results: Results) -> str:
+    steps = {result.step for result in results.results}
+    return f"{results.name} ({steps.pop()})" if len(steps) == 1 and None not in steps else results.name

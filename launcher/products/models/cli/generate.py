@@ -61,14 +61,15 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
         prompt = _read_prompt()
     streamed = text_in_pieces() if form == "text" else contextlib.nullcontext(lambda _: None)
     with streamed as on_text:
-        found = inference.generate(
+        generated = inference.generate(
             name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options
         )
-    output.emit(found, form, "")
-    why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(found.ended, "")
+    output.emit(generated, form, "")
+    why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(generated.ended, "")
     output.narrate(
-        f"{found.tokens} tokens in {found.seconds:.1f} s ({formatting.count(found.tokens_per_second)} tokens/s)"
-        + (f", checkpoint {found.step} of {found.name}" if found.step is not None else "")
+        f"{generated.tokens} tokens in {generated.seconds:.1f} s "
+        f"({formatting.count(generated.tokens_per_second)} tokens/s)"
+        + (f", checkpoint {generated.step} of {generated.name}" if generated.step is not None else "")
         + f"{why}."
     )
 

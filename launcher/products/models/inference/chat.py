@@ -51,14 +51,14 @@ def connect(name: str | None, url: str | None, *, key_file: str | None = None) -
             raise UsageError("Give the NAME of a model that launcher serve serves, or --url URL.")
         if key_file is not None:
             raise UsageError("--api-key-file is for --url; launcher serve has stored the key of its model.")
-        found = served.find(name) or served.find(name_of(name))
-        if found is None:
+        served_model = served.find(name) or served.find(name_of(name))
+        if served_model is None:
             others = ", ".join(served.names())
             raise LauncherError(
                 f"No model {name} is served on this machine{f', only {others}' if others else ''}.",
                 f"To serve it: launcher serve {name}. For a model elsewhere, give its URL: --url URL",
             )
-        return found
+        return served_model
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--url {url} is not a URL; give one such as http://127.0.0.1:8000/v1.")
@@ -138,8 +138,8 @@ class _Client:
 
     def models(self) -> list[str]:
         with self._request("GET", "models") as response:
-            found = json_object(response.data) or {}
-        listed = found.get("data")
+            answer = json_object(response.data) or {}
+        listed = answer.get("data")
         return [str(one.get("id")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
     def stream(self, endpoint: str, body: Mapping[str, Any]) -> Iterator[str]:
@@ -163,8 +163,8 @@ class _Client:
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         delta = choice.get("delta")
-        found = delta.get("content") if isinstance(delta, dict) else choice.get("text")
-        return found if isinstance(found, str) else ""
+        content = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+        return content if isinstance(content, str) else ""
 
     @contextlib.contextmanager
     def _request(
@@ -218,7 +218,7 @@ def _reason(error: BaseException) -> str:
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
-    for each in reversed(causes):
-        if isinstance(each, OSError) and each.errno:
-            return os.strerror(each.errno) if each.errno > 0 else str(each.strerror)
+    for link in reversed(causes):
+        if isinstance(link, OSError) and link.errno:
+            return os.strerror(link.errno) if link.errno > 0 else str(link.strerror)
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

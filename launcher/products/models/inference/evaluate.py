@@ -73,8 +73,8 @@ def evaluate(
         lines = child.lines(_MODULE, [*source.arguments, *arguments])
     with contextlib.closing(lines):  # Ctrl-C here ends the process or the job at once
         # A job that was preempted evaluates again.
-        found = {one.task: one for one in read(lines, say)}
-    return Results(source.name, list(found.values()))
+        by_task = {one.task: one for one in read(lines, say)}
+    return Results(source.name, list(by_task.values()))
 
 
 def _written(folder: str | None) -> set[str]:
@@ -82,24 +82,24 @@ def _written(folder: str | None) -> set[str]:
 
     lm-eval's own list, which has all of them, takes ten seconds.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     package = find_spec("lm_eval")
     roots = [*(package.submodule_search_locations or () if package else ()), *([folder] if folder is not None else [])]
     for path in (path for root in roots for path in Path(root).expanduser().rglob("*.y*ml")):
         with contextlib.suppress(OSError):
-            found |= {name.decode(errors="replace") for name in _TASK.findall(path.read_bytes())}
-    return found
+            names |= {name.decode(errors="replace") for name in _TASK.findall(path.read_bytes())}
+    return names
 
 
 def read(lines: Iterable[str], say: Callable[[str], None]) -> Iterator[Evaluation]:
     """Yield the results in the lines of trainer.evaluate. `say` is called with its progress every ten seconds."""
     next_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS
     for line in lines:
-        _, found, text = line.partition(EVALUATION_PREFIX)
-        if found and (one := evaluations.parse(json_object(text) or {})) is not None:
-            yield one
-        _, found, text = line.partition(EVALUATION_PROGRESS_PREFIX)
-        if found and time.monotonic() >= next_time:
+        _, prefix, text = line.partition(EVALUATION_PREFIX)
+        if prefix and (evaluation := evaluations.parse(json_object(text) or {})) is not None:
+            yield evaluation
+        _, prefix, text = line.partition(EVALUATION_PROGRESS_PREFIX)
+        if prefix and time.monotonic() >= next_time:
             progress = json_object(text) or {}
             say(f"{progress.get('done')} of {progress.get('total')} requests to the model are done.")
             next_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS

@@ -100,13 +100,13 @@ def read(lines: Iterable[str], name: str, step: int | None, prompt: str, on_text
             if piece.get("number") == len(pieces):
                 pieces.append(str(piece.get("text", "")))
                 on_text(pieces[-1])
-        elif (found := _after(GENERATED_PREFIX, line)) is not None:
-            numbers = found
+        elif (entry := _after(GENERATED_PREFIX, line)) is not None:
+            numbers = entry
     if numbers is None:
         raise LauncherError(f"The text of {name} is incomplete: the process that generated it ended early.")
     return Generated(name=name, step=step, prompt=prompt, text="".join(pieces), **numbers)
 
 
 def _after(prefix: str, line: str) -> dict[str, Any] | None:
-    _, found, text = line.partition(prefix)
-    return json_object(text) if found else None
+    _, separator, text = line.partition(prefix)
+    return json_object(text) if separator else None

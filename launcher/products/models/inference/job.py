@@ -13,7 +13,7 @@ from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.products.models.inference import memory
 from launcher.products.models.inference.source import ClusterSource
-from launcher.products.models.weights import job as conversions
+from launcher.products.models.weights import job as conversion_job
 
 type Submit = Callable[[LaunchPlan], tuple[Backend, RunStatus]]
 """Submits a plan, and returns the backend and the status of the run."""
@@ -46,13 +46,13 @@ def plan(source: ClusterSource, verb: str, module: str, arguments: Sequence[str]
     size = _UNKNOWN_MODEL_GIB if need is None else math.ceil(need.total * 1.1 / _GIB)
     mount = str(config["storage"]["mountPath"]).rstrip("/")
     words = [module, "--config", f"{mount}/{source.name}/run.json", "--step", str(source.step), *arguments]
-    return conversions.plan(
+    return conversion_job.plan(
         config,
         f"the run {source.name}",
         source.name,
         f"{verb}-{secrets.token_hex(3)}",
         words,
-        max(size, conversions.memory_gib(train)),
+        max(size, conversion_job.memory_gib(train)),
         source.extra,
     )
 
@@ -71,8 +71,8 @@ def lines(planned: LaunchPlan, submit: Submit, say: Callable[[str], None]) -> Ge
     error = ""
     try:
         for line in backend.logs(name, follow=True, worker=None):
-            if found := _ERROR.search(line):
-                error = found[1]
+            if printed := _ERROR.search(line):
+                error = printed[1]
             yield line
         ended = backend.status(name)
     except BaseException as interrupted:  # the caller reads no more, or Ctrl-C

@@ -85,12 +85,12 @@ def select(name: str, step: str | None, files: Sequence[str], sets: Sequence[str
         raise
     if not status.in_cluster:
         _refuse_local(status.name, storage)
-    found = _of_run(backend, status, step, storage)
+    model_of_run = _of_run(backend, status, step, storage)
     train = backend.config_of(status.name).get("train") or {}
     if (model := train.get("model_name")) and user.origin(("train", "model_name")) is None:
         # Its sizes, from which the checks compute whether it fits the slice.
-        found = replace(found, sets=(*found.sets, f"train.model_name={model}"))
-    return found
+        model_of_run = replace(model_of_run, sets=(*model_of_run.sets, f"train.model_name={model}"))
+    return model_of_run
 
 
 def _refuse_local(name: str, storage: _Storage) -> None:
@@ -152,10 +152,10 @@ def _check(folder: str, storage: _Storage, hint: str) -> tuple[str, ...]:
     if inside.startswith("../") or not storage.place.startswith("gs://"):
         return (f"Whether {folder} contains a model is not known, because only pods can read it. {hint}",)
     try:
-        found = read_bucket(where, (CONFIG_JSON,))
+        contents = read_bucket(where, (CONFIG_JSON,))
     except LauncherError as error:
         return (f"Whether {where} contains a model is not known: {error.message} {hint}",)
-    if CONFIG_JSON not in found:
+    if CONFIG_JSON not in contents:
         raise LauncherError(f"{where} contains no model: it has no {CONFIG_JSON}.", hint)
     return ()
 

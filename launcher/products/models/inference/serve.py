@@ -106,8 +106,8 @@ def serve(
                 line = next(lines, None)
                 if line is None:
                     raise LauncherError(f"The server of {model} ended before it was ready.")
-                _, found, text = line.partition(SERVING_PREFIX)
-                ready = json_object(text) if found else None
+                _, prefix, text = line.partition(SERVING_PREFIX)
+                ready = json_object(text) if prefix else None
 
             def wait() -> None:
                 for _ in lines:

@@ -74,11 +74,11 @@ def find(model: str) -> Record | None:
             path.unlink(missing_ok=True)
             os.close(file)
             return None
-        found = json_object(path.read_bytes()) or {}
+        entry = json_object(path.read_bytes()) or {}
     except FileNotFoundError:
         return None
     try:
-        return Record(**found)
+        return Record(**entry)
     except TypeError:  # the server is not ready
         return None
 
@@ -86,8 +86,8 @@ def find(model: str) -> Record | None:
 def names() -> list[str]:
     """Return the names of all models that are served on this machine and ready."""
     folder = _path("model").parent
-    found = [unquote(path.stem) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    return [name for name in found if find(name) is not None]
+    recorded = [unquote(path.stem) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    return [name for name in recorded if find(name) is not None]
 
 
 def _path(model: str) -> Path:

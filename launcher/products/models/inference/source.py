@@ -58,12 +58,12 @@ class Source:
         """Return config.json of the Hugging Face folder. Raises LauncherError if it is damaged."""
         path = self.model / MODEL_CONFIG
         try:
-            found = json_object(path.read_bytes())
+            config = json_object(path.read_bytes())
         except OSError as error:
             raise LauncherError(f"{path} cannot be read: {error.strerror}.") from error
-        if found is None:
+        if config is None:
             raise LauncherError(f"{path} is damaged: it is not a JSON object.")
-        return found
+        return config
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ def resolve(
             error.hint = f"If you mean the folder, write ./{name}. {error.hint}".strip()
         raise
     try:
-        found = checkpoints.of_run(backend, status).select(step or checkpoints.LAST)
+        checkpoint = checkpoints.of_run(backend, status).select(step or checkpoints.LAST)
     except checkpoints.NotListed:
         if step is None or not step.isdecimal():
             raise
         return ClusterSource(backend, status, int(step))  # the job reports whether it exists
     if status.in_cluster:
-        return ClusterSource(backend, status, found.step)
-    return _of_run(status.name, Path(status.folder), found.step, backend.config_of(status.name))
+        return ClusterSource(backend, status, checkpoint.step)
+    return _of_run(status.name, Path(status.folder), checkpoint.step, backend.config_of(status.name))
 
 
 def _of_folder(name: str, folder: Path, step: str | None) -> Source:
@@ -136,14 +136,14 @@ def _of_folder(name: str, folder: Path, step: str | None) -> Source:
             f"{folder} is neither a Hugging Face folder nor the folder of a run: it has no {MODEL_CONFIG} and no "
             f"{CONFIG}."
         )
-    found = checkpoints.of_folder(folder.name, folder).select(step or checkpoints.LAST)
+    checkpoint = checkpoints.of_folder(folder.name, folder).select(step or checkpoints.LAST)
     try:
         config = run_config.parse((folder / CONFIG).read_bytes())
     except OSError as error:
         raise LauncherError(f"{folder / CONFIG} cannot be read: {error.strerror}.") from error
     if not config:
         raise LauncherError(f"{folder / CONFIG} is damaged: it is not a run config.")
-    return _of_run(folder.name, folder, found.step, config)
+    return _of_run(folder.name, folder, checkpoint.step, config)
 
 
 def _of_run(name: str, folder: Path, step: int, config: Mapping[str, Any]) -> Source:

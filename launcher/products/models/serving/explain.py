@@ -62,8 +62,8 @@ class ServedSituation(Situation):
     def workload(self) -> Workload | None:
         """Its Workload with the templates of its pods, which the model's does not have."""
         known = self.model.workload
-        found = None if known is None else self._get(client.WORKLOAD, known.name)
-        return None if found is None else Workload(found)
+        obj = None if known is None else self._get(client.WORKLOAD, known.name)
+        return None if obj is None else Workload(obj)
 
     @cached_property
     def templates(self) -> list[Object]:
@@ -79,8 +79,8 @@ class ServedSituation(Situation):
     @cached_property
     def ray_cluster(self) -> ApiObject | None:
         name = self.model.newest_cluster
-        found = self._get(client.RAY_CLUSTER, name) if name else None
-        return ApiObject(found) if found else None
+        obj = self._get(client.RAY_CLUSTER, name) if name else None
+        return ApiObject(obj) if obj else None
 
     @cached_property
     def pods(self) -> list[Pod]:

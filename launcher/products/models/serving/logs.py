@@ -76,11 +76,11 @@ def lines(
             now = models.named(cluster, model.name)
             if now is None:
                 return
-            found = _pod(cluster, now, worker)
+            replacement = _pod(cluster, now, worker)
         except Unreachable:
             continue
-        if found is not None and found.uid != pod.uid:
-            pod, tail, since, last, count = found, None, "", "", 0
+        if replacement is not None and replacement.uid != pod.uid:
+            pod, tail, since, last, count = replacement, None, "", "", 0
         elif last:
             tail, since = None, f"{last.rstrip('Z').partition('.')[0]}Z"
 

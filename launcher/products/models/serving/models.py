@@ -21,7 +21,7 @@ from launcher.config.kinds import RunKind
 from launcher.formatting import table
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, KindNotServed
-from launcher.k8s.kueue import workloads as kueue
+from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
@@ -146,8 +146,8 @@ class ServedModel:
     @property
     def pending(self) -> Mapping[str, Any]:
         """The status of the RayCluster that KubeRay prepares; {} if there is none."""
-        found: Mapping[str, Any] = objects.status(self.raw).get("pendingServiceStatus") or {}
-        return found if found.get("rayClusterName") else {}
+        status: Mapping[str, Any] = objects.status(self.raw).get("pendingServiceStatus") or {}
+        return status if status.get("rayClusterName") else {}
 
     @property
     def newest_cluster(self) -> str:
@@ -285,10 +285,10 @@ class ServedModel:
 def all_models(cluster: Cluster, *, all_namespaces: bool = False) -> list[ServedModel]:
     """Return the served models of the namespace, or of all, the newest first; [] if the cluster has no RayServices."""
     try:
-        found = cluster.list(RAY_SERVICE, labels=label_keys.MODEL, all_namespaces=all_namespaces)
+        services = cluster.list(RAY_SERVICE, labels=label_keys.MODEL, all_namespaces=all_namespaces)
     except KindNotServed:
         return []
-    served = [each for each in found if _is_model(each)]
+    served = [each for each in services if _is_model(each)]
     if not served:
         return []
     of = _workloads_of(cluster, served, all_namespaces=all_namespaces)
@@ -299,21 +299,21 @@ def all_models(cluster: Cluster, *, all_namespaces: bool = False) -> list[Served
 def named(cluster: Cluster, name: str) -> ServedModel | None:
     """Return the served model with that name, or None."""
     try:
-        found = cluster.get(RAY_SERVICE, name)
+        obj = cluster.get(RAY_SERVICE, name)
     except KindNotServed:
         return None
-    if found is None or not _is_model(found):
+    if obj is None or not _is_model(obj):
         return None
-    return _with_workload(found, _workloads_of(cluster, [found]))
+    return _with_workload(obj, _workloads_of(cluster, [obj]))
 
 
 def exists(cluster: Cluster, name: str) -> bool:
     """Return whether there is a served model with that name."""
     try:
-        found = cluster.get(RAY_SERVICE, name)
+        obj = cluster.get(RAY_SERVICE, name)
     except KindNotServed:
         return False
-    return found is not None and _is_model(found)
+    return obj is not None and _is_model(obj)
 
 
 def pods_of(cluster: Cluster, model: ServedModel) -> list[Pod]:
@@ -381,13 +381,13 @@ def last_line(message: str) -> str:
     return lines[-1].rstrip(".") if lines else ""
 
 
-def _replicas(each: ServedModelStatus) -> str:
+def _replicas(status: ServedModelStatus) -> str:
     """Return "2 of 1 to 4": the replicas that answer, and the limits."""
-    if each.replicas_min is None or each.replicas_max is None:
-        return str(each.replicas)
-    if each.replicas_min == each.replicas_max:
-        return f"{each.replicas} of {each.replicas_max}"
-    return f"{each.replicas} of {each.replicas_min} to {each.replicas_max}"
+    if status.replicas_min is None or status.replicas_max is None:
+        return str(status.replicas)
+    if status.replicas_min == status.replicas_max:
+        return f"{status.replicas} of {status.replicas_max}"
+    return f"{status.replicas} of {status.replicas_min} to {status.replicas_max}"
 
 
 def _is_model(service: Object) -> bool:
@@ -402,7 +402,9 @@ def _workloads_of(cluster: Cluster, services: Sequence[Object], *, all_namespace
     if not any(objects.label(each, label_keys.KUEUE_QUEUE) for each in services):
         return []
     try:
-        return kueue.workloads(cluster.list(WORKLOAD, all_namespaces=all_namespaces, without=[kueue.TEMPLATES]))
+        return kueue_workloads.workloads(
+            cluster.list(WORKLOAD, all_namespaces=all_namespaces, without=[kueue_workloads.TEMPLATES])
+        )
     except KindNotServed:
         return None
 
@@ -424,7 +426,7 @@ def _with_workload(service: Object, of: _Workloads) -> ServedModel:
             or any(owner.get("kind") == RAY_CLUSTER.kind and owner["name"] in names for owner in _owners(each))
         )
     ]
-    return ServedModel(service, kueue.newest(own), of is not None)
+    return ServedModel(service, kueue_workloads.newest(own), of is not None)
 
 
 def _owners(workload: Workload) -> Sequence[Object]:

@@ -86,22 +86,22 @@ class Checkpoints:
         """Return a whole checkpoint: `step` is a number, "last" or "best". Raises LauncherError if there is none."""
         usable = [each for each in self.checkpoints if each.whole is not False]
         if step in (LAST, BEST):
-            found = next((each for each in usable if (each.last if step == LAST else each.best)), None)
-            if found is None and usable and step == BEST:
+            checkpoint = next((each for each in usable if (each.last if step == LAST else each.best)), None)
+            if checkpoint is None and usable and step == BEST:
                 raise LauncherError(
                     f"No checkpoint of {self.name} is the best one: none has a held-out loss.",
                     f"To use the last one: --step last. {self._listed(usable)}",
                 )
         else:
-            found = next((each for each in self.checkpoints if str(each.step) == step), None)
-            if found is not None and found.whole is False:
+            checkpoint = next((each for each in self.checkpoints if str(each.step) == step), None)
+            if checkpoint is not None and checkpoint.whole is False:
                 raise LauncherError(
-                    f"The checkpoint {step} of {self.name} is incomplete: {found.problem}.", self._listed(usable)
+                    f"The checkpoint {step} of {self.name} is incomplete: {checkpoint.problem}.", self._listed(usable)
                 )
-        if found is None:
+        if checkpoint is None:
             what = f"no checkpoint {step}" if step not in (LAST, BEST) else "no whole checkpoint"
             raise LauncherError(f"{self.name} has {what} in {self.folder}.", self._listed(usable))
-        return found
+        return checkpoint
 
     def _listed(self, usable: Iterable[Checkpoint]) -> str:
         steps = [str(each.step) for each in usable]
@@ -154,8 +154,8 @@ def of_folder(name: str, folder: Path, status: RunStatus | None = None) -> Check
             f"{folder} is not the folder of a run: it has no {METRICS_FILE}, {CONFIG} or {FOLDER}.",
             "The folder of a run is in ~/.slipway/runs, or is BUCKET/NAME for a run of a cluster.",
         )
-    found = _checkpoints(sizes, times, renamed_at_once=True)
-    return _with_losses(name, str(below), found, files, status)
+    listed = _checkpoints(sizes, times, renamed_at_once=True)
+    return _with_losses(name, str(below), listed, files, status)
 
 
 def _walk(folder: Path) -> Iterable[tuple[str, int]]:
@@ -169,9 +169,9 @@ def _walk(folder: Path) -> Iterable[tuple[str, int]]:
         inside = Path(at).relative_to(folder)
         if not folders and not names and inside.parts:
             yield str(inside / "."), 0
-        for each in names:
+        for file in names:
             try:
-                yield str(inside / each), os.lstat(Path(at) / each).st_size
+                yield str(inside / file), os.lstat(Path(at) / file).st_size
             except OSError as error:
                 refused(error)
 
@@ -203,8 +203,8 @@ def _of_bucket(name: str, url: str, status: RunStatus | None = None) -> Checkpoi
     texts = read_bucket(below, list(about.values())) if about else {}
     times = {step: _saved(texts.get(path, b"")) for step, path in about.items()}
     # gcsfuse renames a folder object by object, unless the bucket has a hierarchical namespace.
-    found = _checkpoints(sizes, times, renamed_at_once=False)
-    return _with_losses(name, below, found, files, status)
+    listed = _checkpoints(sizes, times, renamed_at_once=False)
+    return _with_losses(name, below, listed, files, status)
 
 
 # --- a log ------------------------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ def _of_log(backend: Backend, status: RunStatus, in_pods: str) -> Checkpoints:
                 f'The checkpoints of the run "{status.name}" are not known: {below} {where}, and {error.message}',
                 hint,
             ) from error
-    found = [Checkpoint(step) for step in sorted(set(saved_in_log(lines)))]
-    if not found:
+    listed = [Checkpoint(step) for step in sorted(set(saved_in_log(lines)))]
+    if not listed:
         raise _none(status.name, below, status)
     evaluations = _evaluations(metrics_in_log(lines))
-    return Checkpoints(status.name, below, tuple(_ranked([_evaluated(each, evaluations) for each in found])), (note,))
+    return Checkpoints(status.name, below, tuple(_ranked([_evaluated(each, evaluations) for each in listed])), (note,))
 
 
 # --- what the files mean ----------------------------------------------------------------------------------------
@@ -253,19 +253,19 @@ def _checkpoints(
         top, _, below = path.partition("/")
         files.setdefault(top, {})[below] = size
     drafts = {int(match[1]): top for top in files if (match := _DRAFT.fullmatch(top))}
-    found = {}
+    by_step = {}
     for top, inside in files.items():
         if top.isdecimal():
             step = int(top)
             problem = _incomplete(inside)
             if not problem and step in drafts and not renamed_at_once:
                 problem = f"a part of it is still in {drafts[step]}"
-            found[step] = Checkpoint(step, sum(inside.values()), times.get(step), not problem, problem)
+            by_step[step] = Checkpoint(step, sum(inside.values()), times.get(step), not problem, problem)
     for step, top in drafts.items():
-        if step not in found:
+        if step not in by_step:
             problem = f"{top} is being written, or its writer was killed"
-            found[step] = Checkpoint(step, sum(files[top].values()), None, False, problem)
-    return [found[step] for step in sorted(found)]
+            by_step[step] = Checkpoint(step, sum(files[top].values()), None, False, problem)
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def _incomplete(inside: Mapping[str, int]) -> str:
@@ -286,10 +286,10 @@ def _saved(about: bytes) -> str | None:
 
 
 def _with_losses(
-    name: str, below: str, found: list[Checkpoint], files: Mapping[str, bytes], status: RunStatus | None
+    name: str, below: str, listed: list[Checkpoint], files: Mapping[str, bytes], status: RunStatus | None
 ) -> Checkpoints:
     config = json_object(files.get(CONFIG, b"")) or {}
-    if not found:
+    if not listed:
         raise _none(name, below, status, {} if run_config.wrong(config) else config)
     lines = [line for line in files.get(METRICS_FILE, b"").split(b"\n") if line.strip()]
     entries = [entry for line in lines if (entry := json_object(line)) is not None]
@@ -302,7 +302,7 @@ def _with_losses(
             f"{'are' if bad > 1 else 'is'} left out."
         )
     evaluations = _evaluations(entries)
-    return Checkpoints(name, below, tuple(_ranked([_evaluated(each, evaluations) for each in found])), tuple(notes))
+    return Checkpoints(name, below, tuple(_ranked([_evaluated(each, evaluations) for each in listed])), tuple(notes))
 
 
 def _none(name: str, below: str, status: RunStatus | None, config: Mapping[str, Any] | None = None) -> LauncherError:
@@ -323,34 +323,38 @@ def _none(name: str, below: str, status: RunStatus | None, config: Mapping[str, 
 
 def _evaluations(entries: Iterable[Mapping[str, Any]]) -> dict[int, float]:
     """Return the held-out losses by the number of finished steps; of a repeated evaluation, the later one."""
-    found = {}
+    losses = {}
     for entry in entries:
         step, loss = entry.get("step"), entry.get("eval_loss")
         if type(step) is int and isinstance(loss, int | float) and not isinstance(loss, bool) and math.isfinite(loss):
-            found[step] = float(loss)
-    return found
+            losses[step] = float(loss)
+    return losses
 
 
-def _evaluated(one: Checkpoint, evaluations: Mapping[int, float]) -> Checkpoint:
+def _evaluated(checkpoint: Checkpoint, evaluations: Mapping[int, float]) -> Checkpoint:
     # The number of an evaluation counts the finished steps, and that of a checkpoint is its last step.
-    step = max((each for each in evaluations if each <= one.step + 1), default=None)
-    return one if step is None else replace(one, eval_loss=evaluations[step], eval_step=step)
+    step = max((each for each in evaluations if each <= checkpoint.step + 1), default=None)
+    return checkpoint if step is None else replace(checkpoint, eval_loss=evaluations[step], eval_step=step)
 
 
-def _ranked(found: list[Checkpoint]) -> list[Checkpoint]:
-    whole = [each for each in found if each.whole is not False]
+def _ranked(listed: list[Checkpoint]) -> list[Checkpoint]:
+    whole = [each for each in listed if each.whole is not False]
     measured = [each for each in whole if each.eval_loss is not None and each.eval_step is not None]
     # Of checkpoints with the same evaluation, the one closest to it.
-    best = min(measured, key=lambda one: (one.eval_loss or 0.0, one.step - (one.eval_step or 0)), default=None)
+    best = min(
+        measured,
+        key=lambda checkpoint: (checkpoint.eval_loss or 0.0, checkpoint.step - (checkpoint.eval_step or 0)),
+        default=None,
+    )
     last = whole[-1].step if whole else None
-    return [replace(each, best=best is not None and each.step == best.step, last=each.step == last) for each in found]
+    return [replace(each, best=best is not None and each.step == best.step, last=each.step == last) for each in listed]
 
 
 def saved_in_log(lines: Iterable[str]) -> Iterator[int]:
     """Yield the steps, counted from 0, after which the trainer began to write a checkpoint (trainer/run_log.py)."""
     for line in lines:
-        if found := _SAVED.search(line):
-            yield int(found[1]) - 1
+        if saved := _SAVED.search(line):
+            yield int(saved[1]) - 1
 
 
 _SAVED = re.compile(r"\bcheckpoint after step ([1-9][0-9]{0,14})/[0-9]+\b")

@@ -74,27 +74,27 @@ def of_folder(
     merge: bool = False,
 ) -> Exported:
     """Export a checkpoint of the run in a folder of this machine. Raises LauncherError with the reason if it fails."""
-    found = checkpoints.of_folder(name or folder.name, folder)
-    chosen = found.select(step)
+    listed = checkpoints.of_folder(name or folder.name, folder)
+    chosen = listed.select(step)
     if not (folder / CONFIG).is_file():
         raise LauncherError(f"{folder} has no {CONFIG}, the config of the run, which an export requires.")
-    say(f"Exporting the checkpoint {chosen.step} (after {checkpoints.after(chosen.step)}) of {found.name} to {to}.")
+    say(f"Exporting the checkpoint {chosen.step} (after {checkpoints.after(chosen.step)}) of {listed.name} to {to}.")
     if to.startswith(hub.PREFIX):
         hub.check(to, public=public)
-        with _draft(found, chosen) as draft:
-            summary = _converted(folder, found, chosen, draft, dtype, merge, say)
+        with _draft(listed, chosen) as draft:
+            summary = _converted(folder, listed, chosen, draft, dtype, merge, say)
             hub.upload(draft, to, private=not public, say=say)
     elif is_url(to):
         url = to.rstrip("/")
         refuse_existing(url, CONFIG_JSON)
         refuse_existing(url, ADAPTER_CONFIG)
-        with _draft(found, chosen) as draft:
-            summary = _converted(folder, found, chosen, draft, dtype, merge, say)
+        with _draft(listed, chosen) as draft:
+            summary = _converted(folder, listed, chosen, draft, dtype, merge, say)
             write_bucket(url, draft, _in_order(draft), say)
     else:
-        summary = _converted(folder, found, chosen, Path(to).expanduser().absolute(), dtype, merge, say)
+        summary = _converted(folder, listed, chosen, Path(to).expanduser().absolute(), dtype, merge, say)
     return Exported(
-        found.name,
+        listed.name,
         chosen.step,
         str(summary["to"]) if not (is_url(to) or to.startswith(hub.PREFIX)) else to,
         str(summary.get("state") or "exported"),
@@ -106,10 +106,10 @@ def of_folder(
 
 
 def _converted(
-    folder: Path, found: Checkpoints, chosen: Checkpoint, to: Path, dtype: str, merge: bool, say: Callable[[str], None]
+    folder: Path, listed: Checkpoints, chosen: Checkpoint, to: Path, dtype: str, merge: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Convert the checkpoint. A copy of a folder from a cluster has a config that names the folder in the pods."""
-    arguments = ["export", "--config", str(folder / CONFIG), "--checkpoint", found.folder]
+    arguments = ["export", "--config", str(folder / CONFIG), "--checkpoint", listed.folder]
     arguments += ["--step", str(chosen.step), "--to", str(to), "--dtype", dtype]
     arguments += ["--merge"] if merge else []
     with tempfile.TemporaryDirectory(prefix="slipway-export-") as temporary:
@@ -120,7 +120,7 @@ def _converted(
 
 
 @contextmanager
-def _draft(found: Checkpoints, chosen: Checkpoint) -> Iterator[Path]:
+def _draft(listed: Checkpoints, chosen: Checkpoint) -> Iterator[Path]:
     """Yield the path of a folder that is removed at the end. It is on the disk of the runs, which may be larger."""
     home = paths.home()
     home.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def _draft(found: Checkpoints, chosen: Checkpoint) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
     above = Path(tempfile.mkdtemp(prefix=f"{_DRAFT}{os.getpid()}-", dir=home))
     try:
-        yield above / f"{found.name}-{chosen.step}"
+        yield above / f"{listed.name}-{chosen.step}"
     finally:
         shutil.rmtree(above, ignore_errors=True)
 

@@ -37,9 +37,9 @@ def check(text: str, *, public: bool) -> None:
             return
         if not (public or hub.model_info(name).private):
             raise LauncherError(f"{text} already exists and is public; to publish the model there, use --public.")
-        if found := {"config.json", "adapter_config.json"} & {*hub.list_repo_files(name)}:
+        if model_files := {"config.json", "adapter_config.json"} & {*hub.list_repo_files(name)}:
             raise LauncherError(
-                f"{text} already has a model ({found.pop()}).", "Choose another name, or delete it there."
+                f"{text} already has a model ({model_files.pop()}).", "Choose another name, or delete it there."
             )
 
 

@@ -38,8 +38,8 @@ def command(name: str, port: int | None, target: Target, form: str) -> int:
             "Do not share the address: it contains a token. For Ray's own commands:",
             f"  RAY_AUTH_MODE=token RAY_AUTH_TOKEN={server.token} ray job list --address {server.address}",
         )
-        found = {"name": name, "url": url, "address": server.address, "token": server.token}
-        output.emit(found, form, url)
+        data = {"name": name, "url": url, "address": server.address, "token": server.token}
+        output.emit(data, form, url)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from launcher.cli.run_arguments import run_names_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
 from launcher.products.report import api as report_api
-from launcher.products.report import output as files
+from launcher.products.report import output as report_output
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
     if out == "-" and (show or form != "text"):
         raise UsageError("--out - prints the page; it cannot be used with --open or -o.")
     if out not in (None, "-"):
-        files.check(Path(str(out)), force=force)
+        report_output.check(Path(str(out)), force=force)
     report = report_api.report(names, target=target, skip=skip, say=output.narrate)
     for sentence in report.left_out:
         output.narrate(f"Left out: {sentence}")
@@ -47,8 +47,8 @@ def command(
         output.emit_exactly(report.page)
         return
     path = Path(out or report.file_name)
-    files.check(path, force=force)
-    files.write(path, report.page)
+    report_output.check(path, force=force)
+    report_output.write(path, report.page)
     if show:
         _open(path)
     output.emit({"file": str(path), "left_out": list(report.left_out), "runs": list(report.runs)}, form, str(path))
