@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.alternatives import Alternative, Split, split
-from launcher.config.checks import rules as check_rules
+from launcher.config.checks import rules as checks
 from launcher.config.checks.problems import Problem, as_lines, table_of
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
@@ -24,7 +24,7 @@ class CheckFailed(LauncherError):
     """Invalid values. `problems` has all problems, including warnings; the message has one line per error."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        errors = [problem for problem in problems if problem.severity == check_rules.ERROR]
+        errors = [problem for problem in problems if problem.severity == checks.ERROR]
         super().__init__(as_lines(errors))
         self.problems = list(problems)
 
@@ -87,7 +87,7 @@ def check_launch(user: Values, defaults: Values, *, name: str | None = None) -> 
 
 
 def plan_launch(
-    user: Values, defaults: Values, *, name: str | None = None, rules: check_rules.Rules = check_rules.RULES
+    user: Values, defaults: Values, *, name: str | None = None, rules: checks.Rules = checks.RULES
 ) -> LaunchPlan:
     """Return the plan for the user's values over the chart's `defaults` (`values.chart_defaults("run")`).
 
@@ -96,7 +96,7 @@ def plan_launch(
     """
     user, _ = effective(user, defaults, name)
     parts, problems = _check(user, defaults, rules)
-    if check_rules.has_errors(problems):
+    if checks.has_errors(problems):
         raise CheckFailed(problems)
     warnings = tuple(map(str, problems))
     if len(parts) < 2:
@@ -120,22 +120,20 @@ def _plan(user: Values, defaults: Values, warnings: tuple[str, ...]) -> LaunchPl
     )
 
 
-def _check(
-    user: Values, defaults: Values, rules: check_rules.Rules | None = None
-) -> tuple[Sequence[Split], list[Problem]]:
+def _check(user: Values, defaults: Values, rules: checks.Rules | None = None) -> tuple[Sequence[Split], list[Problem]]:
     """Return the runs that slice.any needs, if it is set, and the problems of all its alternatives."""
     try:
         parts = split(user, defaults)
     except ValueError as error:
         origin = user.origin(("slice", "any"))
         file, line = (origin.file, origin.line) if origin else (None, None)
-        return [], [Problem("alternatives", check_rules.ERROR, str(error), file, line, "slice.any")]
+        return [], [Problem("alternatives", checks.ERROR, str(error), file, line, "slice.any")]
     if not parts:
-        return [], check_rules.check(user, with_defaults(user, defaults), rules)
+        return [], checks.check(user, with_defaults(user, defaults), rules)
     members = [member for part in parts for member in part.members]
     numbers_of: dict[Problem, list[int]] = {}
     for number, values in members:
-        for problem in check_rules.check(values, with_defaults(values, defaults), rules):
+        for problem in checks.check(values, with_defaults(values, defaults), rules):
             numbers_of.setdefault(problem, []).append(number)
     return parts, [
         problem
@@ -155,7 +153,7 @@ def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
     """Return the run config for valid effective values; see LaunchPlan for its structure."""
     slice_ = accelerators.resolve(tree["slice"], table)
     row = {key: value for key, value in table[slice_.accelerator].items() if key not in _OF_ALL_SHAPES}
-    config = check_rules.own_values("run", tree)
+    config = checks.own_values("run", tree)
     config["train"] = with_weights(tree, tree["storage"]["mountPath"])
     config["accelerator"] = {
         "name": slice_.accelerator,
@@ -177,7 +175,7 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     there. A key of other charts, which the configs of older versions have, is left out.
     """
     default = dict(_flat(chart_defaults("run").tree))
-    before, after = dict(_flat(check_rules.own_values("run", old))), dict(_flat(new))
+    before, after = dict(_flat(checks.own_values("run", old))), dict(_flat(new))
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
         if path[0] == "accelerator" or path == ("run", "keepFinishedDays"):
@@ -221,10 +219,8 @@ def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a run config that are not the chart's defaults, which are most of it."""
 
     def kept(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        differing = {key: value for key, value in tree.items() if key not in defaults or value != defaults[key]}
-        maps = {
-            key for key, value in differing.items() if isinstance(value, dict) and isinstance(defaults.get(key), dict)
-        }
-        return {key: kept(value, defaults[key]) if key in maps else value for key, value in differing.items()}
+        own = {key: value for key, value in tree.items() if key not in defaults or value != defaults[key]}
+        maps = {key for key, value in own.items() if isinstance(value, dict) and isinstance(defaults.get(key), dict)}
+        return {key: kept(value, defaults[key]) if key in maps else value for key, value in own.items()}
 
     return kept(config, chart_defaults("run").tree)

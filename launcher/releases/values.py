@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher import plugins
-from launcher.config.checks import rules as check_rules
+from launcher.config.checks import rules as checks
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import Violation, violations
 from launcher.config.plan import CheckFailed
@@ -80,10 +80,10 @@ def of_chart(sentence: str, user: Values) -> Problem:
 
 
 def _problems(chart: str, case: CheckContext) -> Iterator[Problem]:
-    schema = check_rules.schema(chart)
-    own = check_rules.chart_violations(chart, case.tree)
+    schema = checks.schema(chart)
+    own = checks.chart_violations(chart, case.tree)
     tables = case.tree.get("common")
-    common = violations(check_rules.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
+    common = violations(checks.schema("common"), tables, ("common",)) if isinstance(tables, dict) else ()
     yield from (problem_of(violation, schema, case) for violation in [*own, *common])
 
 

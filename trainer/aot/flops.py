@@ -9,29 +9,29 @@ from collections.abc import Mapping, Sequence
 from trainer.aot.hlo import Instruction
 
 
-def flops(instruction: Instruction, inside: Sequence[Instruction]) -> int:
+def flops(instr: Instruction, inside: Sequence[Instruction]) -> int:
     """Return the FLOPs of a convolution or a dot: 2 x its number of results x the number of products that each sums.
 
     `inside` are the instructions of its computation. Returns 0 if the operands or the labels are not found there.
     """
     shapes = {other.name: other.arrays[0].dims for other in inside if other.arrays}
-    operands = [shapes[name] for name in instruction.operands if name in shapes]
+    operands = [shapes[name] for name in instr.operands if name in shapes]
     if len(operands) != 2:
         return 0
     left, right = operands
-    results = math.prod(instruction.arrays[0].dims)
-    if instruction.op == "dot":
-        summed = [int(axis) for axis in re.findall(r"\d+", instruction.attribute("lhs_contracting_dims"))]
+    results = math.prod(instr.arrays[0].dims)
+    if instr.op == "dot":
+        summed = [int(axis) for axis in re.findall(r"\d+", instr.attribute("lhs_contracting_dims"))]
         return 2 * results * math.prod(left[axis] for axis in summed)
-    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", instruction.attribute("dim_labels"))
+    labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", instr.attribute("dim_labels"))
     if labels is None:
         return 0
-    window = dict(re.findall(r"(\w+)=(\S+)", instruction.attribute("window").strip("{}")))
+    window = dict(re.findall(r"(\w+)=(\S+)", instr.attribute("window").strip("{}")))
     taps = 1.0
     for axis in (label for label in labels[2] if label.isdigit()):
         at = int(axis)
         given = left[labels[1].index(axis)]
-        made = instruction.arrays[0].dims[labels[3].index(axis)]
+        made = instr.arrays[0].dims[labels[3].index(axis)]
         taps *= _taps(given, made, right[labels[2].index(axis)], window, at) / made
     return round(2 * results * right[labels[2].index("i")] * taps)
 

@@ -157,14 +157,14 @@ class Module:
         body = self.computations[loop.attribute("body").lstrip("%")]
         produced = self._value(body, element)
         while produced is not None:
-            instruction, among = produced
-            if instruction.op == "add":
-                constants = [self._constant(among[name], among) for name in instruction.operands if name in among]
+            instr, among = produced
+            if instr.op == "add":
+                constants = [self._constant(among[name], among) for name in instr.operands if name in among]
                 added = [value for value in constants if value]
                 return added[0] if len(added) == 1 and added[0] > 0 else 1
-            if instruction.op not in ("copy", "bitcast", "convert") or instruction.operands[0] not in among:
+            if instr.op not in ("copy", "bitcast", "convert") or instr.operands[0] not in among:
                 return 1
-            produced = (among[instruction.operands[0]], among)
+            produced = (among[instr.operands[0]], among)
         return 1
 
     def _starts_at(self, loop: Instruction, element: int) -> int:
@@ -181,35 +181,27 @@ class Module:
     ) -> tuple[Instruction, dict[str, Instruction]] | None:
         """Return the instruction that produces that element of a computation's result, and all instructions of its
         computation by name; None if they are not found."""
-        among = {instruction.name: instruction for instruction in computation}
-        root = next(instruction for instruction in computation if instruction.is_root)
+        among = {instr.name: instr for instr in computation}
+        root = next(instr for instr in computation if instr.is_root)
         if root.op != "tuple" or len(root.operands) <= element or root.operands[element] not in among:
             return None
-        instruction = among[root.operands[element]]
-        if instruction.op == "fusion" and instruction.called and instruction.called[0] in self.computations:
-            inside = self.computations[instruction.called[0]]
+        instr = among[root.operands[element]]
+        if instr.op == "fusion" and instr.called and instr.called[0] in self.computations:
+            inside = self.computations[instr.called[0]]
             return next(inner for inner in inside if inner.is_root), {inner.name: inner for inner in inside}
-        return instruction, among
+        return instr, among
 
     @staticmethod
-    def _constant(instruction: Instruction, among: Mapping[str, Instruction]) -> int | None:
-        while (
-            instruction.op in ("copy", "bitcast", "convert")
-            and instruction.operands
-            and instruction.operands[0] in among
-        ):
-            instruction = among[instruction.operands[0]]
-        return (
-            int(instruction.arguments)
-            if instruction.op == "constant" and re.fullmatch(r"-?\d+", instruction.arguments)
-            else None
-        )
+    def _constant(instr: Instruction, among: Mapping[str, Instruction]) -> int | None:
+        while instr.op in ("copy", "bitcast", "convert") and instr.operands and instr.operands[0] in among:
+            instr = among[instr.operands[0]]
+        return int(instr.arguments) if instr.op == "constant" and re.fullmatch(r"-?\d+", instr.arguments) else None
 
     def walk(self, name: str) -> Iterator[Instruction]:
         """Yield all instructions of a computation and of the computations that it calls."""
-        for instruction in self.computations[name]:
-            yield instruction
-            for called in instruction.called:
+        for instr in self.computations[name]:
+            yield instr
+            for called in instr.called:
                 if called in self.computations:
                     yield from self.walk(called)
 
@@ -219,11 +211,11 @@ def _element(compare: Instruction, among: Mapping[str, Instruction]) -> int | No
     for name, written in re.findall(r"%([\w.\-]+)(?:#(\d+))?", compare.arguments):
         if written:
             return int(written)
-        instruction = among.get(name)
-        while instruction is not None and instruction.op in ("copy", "bitcast", "convert"):
-            instruction = among.get(instruction.operands[0])
-        if instruction is not None and instruction.op == "get-tuple-element":
-            return int(instruction.attribute("index"))
+        instr = among.get(name)
+        while instr is not None and instr.op in ("copy", "bitcast", "convert"):
+            instr = among.get(instr.operands[0])
+        if instr is not None and instr.op == "get-tuple-element":
+            return int(instr.attribute("index"))
     return None
 
 

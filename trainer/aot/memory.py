@@ -76,23 +76,19 @@ class _Liveness:
 
     def at_peak(self) -> list[Buffer]:
         entry = self._module.computations[self._module.entry]
-        parameters = {
-            int(instruction.arguments): self._argument(instruction)
-            for instruction in entry
-            if instruction.op == "parameter"
-        }
+        parameters = {int(instr.arguments): self._argument(instr) for instr in entry if instr.op == "parameter"}
         held = frozenset(leaf for value in parameters.values() for leaf in _leaves(value))
-        root = next(instruction for instruction in entry if instruction.is_root)
+        root = next(instr for instr in entry if instr.is_root)
         slots = {
             operand: parameters[self._aliases[place]]
             for place, operand in enumerate(root.operands)
             if place in self._aliases
         }
         self._walk(self._module.entry, [parameters[index] for index in sorted(parameters)], held, slots)
-        return sorted(self._alive, key=lambda instruction: -instruction.bytes)
+        return sorted(self._alive, key=lambda instr: -instr.bytes)
 
-    def _argument(self, instruction: Instruction) -> _Value:
-        return _value_of(instruction.shape, path_in_state(instruction.op_name) or instruction.name, "argument")
+    def _argument(self, instr: Instruction) -> _Value:
+        return _value_of(instr.shape, path_in_state(instr.op_name) or instr.name, "argument")
 
     def _walk(
         self, name: str, parameters: Sequence[_Value], held: frozenset[Buffer], slots: Mapping[str, _Value]
@@ -108,17 +104,17 @@ class _Liveness:
         owners: dict[Buffer, int] = {}
         alive: dict[Buffer, None] = {}
         ends: dict[int, list[Buffer]] = {}
-        for index, instruction in enumerate(schedule):
-            value = self._value(instruction, values, parameters, carried, index, last_use)
-            values[instruction.name] = value
+        for index, instr in enumerate(schedule):
+            value = self._value(instr, values, parameters, carried, index, last_use)
+            values[instr.name] = value
             for leaf in _leaves(value):
                 if leaf not in held and leaf not in owners:
                     alive[leaf] = None
                 # An instruction that returns an earlier buffer keeps it alive until its own last use.
-                until = max(owners.get(leaf, index), last_use.get(instruction.name, index))
+                until = max(owners.get(leaf, index), last_use.get(instr.name, index))
                 owners[leaf] = until
                 ends.setdefault(until, []).append(leaf)
-            self._inside(instruction, values, held | frozenset(alive))
+            self._inside(instr, values, held | frozenset(alive))
             self._note(held, alive)
             for leaf in ends.pop(index, ()):
                 if owners[leaf] == index and leaf in alive:
@@ -129,69 +125,69 @@ class _Liveness:
         if size > self._peak:
             self._peak, self._alive = size, held | frozenset(alive)
 
-    def _inside(self, instruction: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
+    def _inside(self, instr: Instruction, values: Mapping[str, _Value], held: frozenset[Buffer]) -> None:
         """Walk the computations that an instruction executes one instruction after another: loops, calls, branches."""
-        given = [values.get(operand) for operand in instruction.operands]
-        if instruction.op == "while":
-            body = instruction.attribute("body").lstrip("%")
+        given = [values.get(operand) for operand in instr.operands]
+        if instr.op == "while":
+            body = instr.attribute("body").lstrip("%")
             root = next(step for step in self._module.computations[body] if step.is_root)
             loop = given[0] if isinstance(given[0], tuple) else ()
             self._walk(body, given[:1], held, dict(zip(root.operands, loop, strict=False)))
-        elif instruction.op == "call":
-            for called in instruction.called:
+        elif instr.op == "call":
+            for called in instr.called:
                 self._walk(called, given, held, {})
-        elif instruction.op == "conditional":
-            for called, branch in zip(instruction.called, given[1:], strict=False):
+        elif instr.op == "conditional":
+            for called, branch in zip(instr.called, given[1:], strict=False):
                 self._walk(called, [branch], held, {})
 
     def _value(
         self,
-        instruction: Instruction,
+        instr: Instruction,
         values: Mapping[str, _Value],
         parameters: Sequence[_Value],
         carried: Mapping[tuple[str, int], Buffer],
         index: int,
         last_use: Mapping[str, int],
     ) -> _Value:
-        given = [values.get(operand) for operand in instruction.operands]
-        if instruction.op == "parameter":
-            return parameters[int(instruction.arguments)]
-        if instruction.op in _NO_BUFFER:
+        given = [values.get(operand) for operand in instr.operands]
+        if instr.op == "parameter":
+            return parameters[int(instr.arguments)]
+        if instr.op in _NO_BUFFER:
             return None
-        if instruction.op in _SAME and given:
+        if instr.op in _SAME and given:
             return given[0]
-        if instruction.op == "tuple":
+        if instr.op == "tuple":
             return tuple(given)
-        if instruction.op == "get-tuple-element":
-            place = int(instruction.attribute("index"))
+        if instr.op == "get-tuple-element":
+            place = int(instr.attribute("index"))
             return given[0][place] if isinstance(given[0], tuple) and place < len(given[0]) else None
-        if instruction.op.endswith("-done"):
-            return _done(instruction, given[0] if given else None)
-        slot = carried.get((instruction.name, 0))
-        value = _value_of(instruction.shape, short_name(instruction), "temporary")
-        if instruction.op.endswith("-start") and isinstance(value, tuple):
-            return _started(instruction, value, given, slot)
+        if instr.op.endswith("-done"):
+            return _done(instr, given[0] if given else None)
+        slot = carried.get((instr.name, 0))
+        value = _value_of(instr.shape, short_name(instr), "temporary")
+        if instr.op.endswith("-start") and isinstance(value, tuple):
+            return _started(instr, value, given, slot)
         if isinstance(value, tuple):
-            return tuple(carried.get((instruction.name, place), part) for place, part in enumerate(value))
-        over = self._in_place(instruction, index, last_use)
+            return tuple(carried.get((instr.name, place), part) for place, part in enumerate(value))
+        over = self._in_place(instr, index, last_use)
         if slot is None and over is None:
             return value
         written = slot if slot is not None or over is None else given[over]
-        _name_after(written, instruction)
+        _name_after(written, instr)
         return written
 
-    def _in_place(self, instruction: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
+    def _in_place(self, instr: Instruction, index: int, last_use: Mapping[str, int]) -> int | None:
         """Return the index of the operand that an instruction overwrites with its result, or None."""
-        stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", instruction.attributes)
+        stated = re.search(r"output_to_operand_aliasing=\{\{\}: \((\d+), \{\}\)", instr.attributes)
         if stated:
             return int(stated[1])
-        updates = instruction
+        updates = instr
         inner: Sequence[Instruction] = ()
-        if instruction.op == "fusion" and instruction.called and instruction.called[0] in self._module.computations:
-            inner = self._module.computations[instruction.called[0]]
+        if instr.op == "fusion" and instr.called and instr.called[0] in self._module.computations:
+            inner = self._module.computations[instr.called[0]]
             updates = next(step for step in inner if step.is_root)
             while updates.op == "bitcast":
-                updates = next((step for step in inner if step.name == updates.operands[0]), instruction)
+                updates = next((step for step in inner if step.name == updates.operands[0]), instr)
         if updates.op != "dynamic-update-slice":
             return None
         written = 0
@@ -203,7 +199,7 @@ class _Liveness:
             if source is None or source.op != "parameter":
                 return None
             written = int(source.arguments)
-        if written >= len(instruction.operands) or last_use.get(instruction.operands[written], index) > index:
+        if written >= len(instr.operands) or last_use.get(instr.operands[written], index) > index:
             return None
         return written
 
@@ -211,11 +207,11 @@ class _Liveness:
 def _last_uses(schedule: Sequence[Instruction]) -> dict[str, int]:
     """Return the index of the last instruction that reads each one. The root's value outlives the computation."""
     uses: dict[str, int] = {}
-    for index, instruction in enumerate(schedule):
-        for operand in instruction.operands:
+    for index, instr in enumerate(schedule):
+        for operand in instr.operands:
             uses[operand] = index
-        if instruction.is_root:
-            uses[instruction.name] = len(schedule)
+        if instr.is_root:
+            uses[instr.name] = len(schedule)
     return uses
 
 
@@ -225,39 +221,37 @@ def _writers(schedule: Sequence[Instruction], slots: Mapping[str, _Value]) -> di
     The keys are an instruction's name and the index in its result (0 if that is not a tuple). The instruction is the
     slot's operand itself, or the one whose result that operand views, takes an element of, or waits for.
     """
-    by_name = {instruction.name: instruction for instruction in schedule}
+    by_name = {instr.name: instr for instr in schedule}
     buffers: dict[tuple[str, int], Buffer] = {}
     for operand, slot in slots.items():
         name, place = operand, 0
-        while (instruction := by_name.get(name)) is not None:
-            if instruction.op == "bitcast" or instruction.op.endswith("-done"):
-                name = instruction.operands[0]
-            elif instruction.op == "get-tuple-element":
-                name, place = instruction.operands[0], int(instruction.attribute("index"))
+        while (instr := by_name.get(name)) is not None:
+            if instr.op == "bitcast" or instr.op.endswith("-done"):
+                name = instr.operands[0]
+            elif instr.op == "get-tuple-element":
+                name, place = instr.operands[0], int(instr.attribute("index"))
             else:
                 break
-        if isinstance(slot, Buffer) and instruction is not None:
+        if isinstance(slot, Buffer) and instr is not None:
             buffers[name, place] = slot
     return buffers
 
 
-def _started(
-    instruction: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None
-) -> _Value:
+def _started(instr: Instruction, value: tuple[_Value, ...], given: Sequence[_Value], slot: Buffer | None) -> _Value:
     """Return the value of an asynchronous start: a tuple of its operands, its results and its context."""
-    if instruction.op == "copy-start":  # (to, from, context)
+    if instr.op == "copy-start":  # (to, from, context)
         return (slot or value[0], given[0] if given else None, None)
     first: _Value = tuple(given) if isinstance(value[0], tuple) else (given[0] if given else None)
     second = value[1:2] if slot is None else (slot,)
     return (first, *second, *value[2:])
 
 
-def _done(instruction: Instruction, started: _Value) -> _Value:
+def _done(instr: Instruction, started: _Value) -> _Value:
     if not isinstance(started, tuple) or not started:
         return started
-    if instruction.op == "copy-done":
+    if instr.op == "copy-done":
         return started[0]
-    if instruction.op == "all-reduce-done":
+    if instr.op == "all-reduce-done":
         return started
     return started[1] if len(started) > 1 else started[0]
 
@@ -336,11 +330,9 @@ def path_in_state(op_name: str) -> str:
     return ".".join(keys if root == "state" else [root, *keys])
 
 
-def short_name(instruction: Instruction) -> str:
+def short_name(instr: Instruction) -> str:
     """Return JAX's name for the place in the model that produces the array, without the prefix of the train step."""
-    return (
-        path_in_state(instruction.op_name) or instruction.op_name.removeprefix("jit(train_step)/") or instruction.name
-    )
+    return path_in_state(instr.op_name) or instr.op_name.removeprefix("jit(train_step)/") or instr.name
 
 
 _NEEDED = (

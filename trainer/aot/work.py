@@ -84,48 +84,48 @@ class _Reader:
         yield from self._steps(self._module.entry)
 
     def _steps(self, name: str) -> Iterator[Step]:
-        among = {instruction.name: instruction for instruction in self._module.computations[name]}
-        for instruction in among.values():
-            yield from self._step(instruction, among)
+        among = {instr.name: instr for instr in self._module.computations[name]}
+        for instr in among.values():
+            yield from self._step(instr, among)
 
-    def _step(self, instruction: Instruction, among: Among) -> Iterator[Step]:
-        op = instruction.op
+    def _step(self, instr: Instruction, among: Among) -> Iterator[Step]:
+        op = instr.op
         if op in _FREE:
             return
         if op == "while":
-            body = instruction.attribute("body").lstrip("%")
-            yield {"do": "loop", "times": self._module.trip_count(instruction), "steps": list(self._steps(body))}
+            body = instr.attribute("body").lstrip("%")
+            yield {"do": "loop", "times": self._module.trip_count(instr), "steps": list(self._steps(body))}
         elif op == "call":
-            for called in instruction.called:
+            for called in instr.called:
                 yield from self._steps(called)
         elif op == "conditional":
-            yield {"do": "either", "steps": [list(self._steps(called)) for called in instruction.called]}
+            yield {"do": "either", "steps": [list(self._steps(called)) for called in instr.called]}
         elif op.endswith("-done") or op.endswith("-update"):
             if op.endswith("-done"):
-                yield {"do": "wait", "id": _origin(instruction)}
+                yield {"do": "wait", "id": _origin(instr)}
         elif op.endswith("-start"):
-            yield {"do": "start", "id": instruction.name, "of": self._started(instruction)}
+            yield {"do": "start", "id": instr.name, "of": self._started(instr)}
         elif op in COLLECTIVES:
-            yield self._collective(instruction, COLLECTIVES[op])
+            yield self._collective(instr, COLLECTIVES[op])
         elif op == "custom-call":
-            yield from self._custom_call(instruction, among)
+            yield from self._custom_call(instr, among)
         elif op == "fusion":
-            yield from self._fusion(instruction, among)
-        elif instruction.cycles is not None or op in _MOVES:
-            yield self._compute(instruction, _kind_of(op), among)
+            yield from self._fusion(instr, among)
+        elif instr.cycles is not None or op in _MOVES:
+            yield self._compute(instr, _kind_of(op), among)
         # The rest has no window: scalars, and arrays that are so small that they cost some hundred cycles.
 
-    def _fusion(self, instruction: Instruction, among: Among) -> Iterator[Step]:
-        inside = [inner for called in instruction.called for inner in self._module.walk(called)]
+    def _fusion(self, instr: Instruction, among: Among) -> Iterator[Step]:
+        inside = [inner for called in instr.called for inner in self._module.walk(called)]
         collectives = [inner for inner in inside if inner.op in COLLECTIVES]
-        if collectives and instruction.name.startswith(_FUSED_START):
+        if collectives and instr.name.startswith(_FUSED_START):
             of = self._collective(collectives[0], COLLECTIVES[collectives[0].op])
-            yield {"do": "start", "id": instruction.name.removeprefix(_FUSED_START), "of": of}
+            yield {"do": "start", "id": instr.name.removeprefix(_FUSED_START), "of": of}
             return
-        if instruction.name.startswith(_FUSED_DONE):
-            yield {"do": "wait", "id": instruction.name.removeprefix(_FUSED_DONE)}
+        if instr.name.startswith(_FUSED_DONE):
+            yield {"do": "wait", "id": instr.name.removeprefix(_FUSED_DONE)}
             return
-        if collectives and _goes_on(instruction):
+        if collectives and _goes_on(instr):
             collectives = []
         products = [inner for inner in inside if inner.op in ("convolution", "dot")]
         started = [inner for inner in inside if inner.op.endswith("-start")]
@@ -135,32 +135,28 @@ class _Reader:
             # An all-reduce whose result each device slices is a reduce-scatter.
             scatters = inner.op == "all-reduce" and any(other.op == "dynamic-slice" for other in inside)
             yield self._collective(inner, "reduce-scatter" if scatters else COLLECTIVES[inner.op])
-        plain = instruction.attribute("kind") != "kCustom" and not collectives and not started
-        if instruction.cycles is not None or products or plain:
-            yield self._compute(
-                instruction, "matmul" if products else _kind_of(instruction.op), among, inside, products
-            )
+        plain = instr.attribute("kind") != "kCustom" and not collectives and not started
+        if instr.cycles is not None or products or plain:
+            yield self._compute(instr, "matmul" if products else _kind_of(instr.op), among, inside, products)
         elif not collectives and not started:
             # A fusion with its own emitter (gather, scatter, sort).
-            yield self._kernel(
-                instruction, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays]
-            )
+            yield self._kernel(instr, [inner.arrays[0] for inner in inside if inner.op == "parameter" and inner.arrays])
         for inner in inside:
             if inner.op.endswith("-done"):
                 yield {"do": "wait", "id": _origin(inner)}
 
-    def _custom_call(self, instruction: Instruction, among: Among) -> Iterator[Step]:
-        target = instruction.attribute("custom_call_target").strip('"')
+    def _custom_call(self, instr: Instruction, among: Among) -> Iterator[Step]:
+        target = instr.attribute("custom_call_target").strip('"')
         if target in _FREE_TARGETS:
             return
-        if instruction.cycles is not None:
-            yield self._compute(instruction, "elementwise", among)
+        if instr.cycles is not None:
+            yield self._compute(instr, "elementwise", among)
         else:
-            yield self._kernel(instruction, arrays_of(instruction.attribute("operand_layout_constraints")))
+            yield self._kernel(instr, arrays_of(instr.attribute("operand_layout_constraints")))
 
     def _compute(
         self,
-        instruction: Instruction,
+        instr: Instruction,
         what: str,
         among: Among,
         inside: Sequence[Instruction] = (),
@@ -169,66 +165,64 @@ class _Reader:
         return {
             "do": "compute",
             "what": what,
-            "name": _label(instruction),
-            "cycles": instruction.cycles,
+            "name": _label(instr),
+            "cycles": instr.cycles,
             "flops": sum(flops(inner, inside) for inner in products),
             "type": type_of(products, inside),
-            "bytes": traffic(instruction, among, self._module.computations),
-            "plain": instruction.op != "fusion",
+            "bytes": traffic(instr, among, self._module.computations),
+            "plain": instr.op != "fusion",
         }
 
-    def _kernel(self, instruction: Instruction, operands: Sequence[Array]) -> Step:
-        match = re.search(r'"xprof_metadata":"(\{.*?\})"', instruction.attributes)
+    def _kernel(self, instr: Instruction, operands: Sequence[Array]) -> Step:
+        match = re.search(r'"xprof_metadata":"(\{.*?\})"', instr.attributes)
         options = json_of(match[1].replace('\\"', '"')) if match else {}
         return {
             "do": "kernel",
-            "name": re.sub(r"[.\d]+$", "", instruction.name),
-            "fusion": instruction.op == "fusion",
+            "name": re.sub(r"[.\d]+$", "", instr.name),
+            "fusion": instr.op == "fusion",
             "operands": [[array.type, list(array.dims)] for array in operands],
-            "results": [[array.type, list(array.dims)] for array in instruction.arrays],
-            "bytes": instruction.bytes + sum(array.bytes for array in operands),
+            "results": [[array.type, list(array.dims)] for array in instr.arrays],
+            "bytes": instr.bytes + sum(array.bytes for array in operands),
             "options": options,
         }
 
-    def _started(self, instruction: Instruction) -> Step:
-        kind = instruction.op.removesuffix("-start")
+    def _started(self, instr: Instruction) -> Step:
+        kind = instr.op.removesuffix("-start")
         if kind in COLLECTIVES:
-            return self._collective(instruction, COLLECTIVES[kind])
+            return self._collective(instr, COLLECTIVES[kind])
         if kind in _TRANSFERS:
             # The result of a copy is (target, source, …), that of an update (updated array, update, …).
-            return _transfer(
-                instruction.arrays, kind in ("copy", "dynamic-update-slice") and instruction.arrays[0].space == HOST
-            )
+            return _transfer(instr.arrays, kind in ("copy", "dynamic-update-slice") and instr.arrays[0].space == HOST)
         # A computation that runs next to the core's, for example on the sparse core.
-        inside = [inner for called in instruction.called for inner in self._module.walk(called)]
+        inside = [inner for called in instr.called for inner in self._module.walk(called)]
         for inner in inside:
             if (name := inner.op.removesuffix("-start")) in COLLECTIVES:
                 return self._collective(inner, COLLECTIVES[name])
         for inner in inside:
             if inner.op in _TRANSFERS:
-                return _transfer(instruction.arrays, inner.arrays[0].space == HOST)
+                return _transfer(instr.arrays, inner.arrays[0].space == HOST)
         return {
             "do": "transfer",
             "way": "hbm",
-            "bytes": max((a.bytes for a in instruction.arrays), default=0),
-            "name": instruction.name,
+            "bytes": max((a.bytes for a in instr.arrays), default=0),
+            "name": instr.name,
         }
 
-    def _collective(self, instruction: Instruction, what: str) -> Step:
-        arrays = [array for array in instruction.arrays if array.dims]
+    def _collective(self, instr: Instruction, what: str) -> Step:
+        arrays = [array for array in instr.arrays if array.dims]
         sizes = [array.bytes for array in arrays]
-        step: Step = {"do": "collective", "what": what, "name": _label(instruction)}
+        step: Step = {"do": "collective", "what": what, "name": _label(instr)}
         if what == "permute":
             step["bytes"] = max(sizes)
-            step["group"] = self._permute(pairs_of(instruction.attribute("source_target_pairs")))
+            step["group"] = self._permute(pairs_of(instr.attribute("source_target_pairs")))
             return step
-        group = self._group(groups_of(instruction.attribute("replica_groups")))
+        group = self._group(groups_of(instr.attribute("replica_groups")))
         whole = sum(sizes)
-        if instruction.op.endswith("-start") and instruction.op != "all-reduce-start":
+        if instr.op.endswith("-start") and instr.op != "all-reduce-start":
             # The shape has the operands, then the results. The larger one of each pair is the whole array.
             half = len(sizes) // 2
             whole = sum(map(max, sizes[:half], sizes[half:])) if len(sizes) % 2 == 0 else max(sizes)
-        if what == "reduce-scatter" and instruction.op == "reduce-scatter":
+        if what == "reduce-scatter" and instr.op == "reduce-scatter":
             whole *= group["size"]
         step["bytes"] = whole
         step["group"] = group
@@ -291,10 +285,10 @@ _MOVES = {"copy", "dynamic-slice", "dynamic-update-slice", "slice", "concatenate
 _FUSED_START, _FUSED_DONE = "async-collective-start", "async-collective-done"
 
 
-def _goes_on(instruction: Instruction) -> bool:
+def _goes_on(instr: Instruction) -> bool:
     """Return whether a fusion contains a step of a collective that another fusion started, possibly before a loop. Such
     a fusion passes on the collective's semaphores."""
-    return sum(array.type == "u32" and not array.dims for array in instruction.arrays) >= 2
+    return sum(array.type == "u32" and not array.dims for array in instr.arrays) >= 2
 
 
 def _origin(done: Instruction) -> str:
@@ -317,5 +311,5 @@ def _kind_of(op: str) -> str:
     )
 
 
-def _label(instruction: Instruction) -> str:
-    return instruction.op_name or instruction.name
+def _label(instr: Instruction) -> str:
+    return instr.op_name or instr.name

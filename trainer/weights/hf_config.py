@@ -201,35 +201,32 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 
 
-def values(hub_config: Mapping[str, Any]) -> dict[str, Any]:
+def values(hub: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of _SIZE_KEYS in config.json, with transformers' defaults for those that it leaves out."""
     needed = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-    if missing := [name for name in needed if not isinstance(hub_config.get(name), int)]:
+    if missing := [name for name in needed if not isinstance(hub.get(name), int)]:
         raise ConfigError(f"config.json has no whole number as {', '.join(missing)}.")
-    family = hub_config["model_type"]
-    heads = hub_config.get("num_attention_heads")
+    family = hub["model_type"]
+    heads = hub.get("num_attention_heads")
     defaults = {
         **_DEFAULTS,
         **(_GEMMA_DEFAULTS if family.startswith("gemma") else {}),
         **({"rope_theta": 1_000_000.0} if family == "gemma3_text" else {}),
-        "head_dim": int(hub_config.get("hidden_size") or 0) // max(1, int(heads or 1)),
+        "head_dim": int(hub.get("hidden_size") or 0) // max(1, int(heads or 1)),
         "num_key_value_heads": heads,
     }
-    every = {
-        name: hub_config.get(name, hub_config.get(_OTHER_NAMES.get(name, name), defaults.get(name)))
-        for name in _SIZE_KEYS
-    }
+    every = {name: hub.get(name, hub.get(_OTHER_NAMES.get(name, name), defaults.get(name))) for name in _SIZE_KEYS}
     for name in ("head_dim", "num_key_value_heads"):
         if every[name] is None:
             every[name] = defaults[name]
     return every
 
 
-def differences(hub_config: Mapping[str, Any], model: Model) -> list[str]:
+def differences(theirs: Mapping[str, Any], model: Model) -> list[str]:
     """Return a clause for each setting of config.json that is not that of the run's model, of the same family."""
     expected = build(model, "float32", Tokens())
     clauses = []
-    for name, value in values(hub_config).items():
+    for name, value in values(theirs).items():
         if name not in expected:
             continue
         if name == "intermediate_size" and model.family.name == "qwen3_moe":
@@ -238,14 +235,14 @@ def differences(hub_config: Mapping[str, Any], model: Model) -> list[str]:
             continue  # MaxText folds it into the kernel, so any number is possible
         if name == "sliding_window" and not model.is_gemma:
             # MaxText has no window in these families, which matters only for longer sequences.
-            if hub_config.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
+            if theirs.get("use_sliding_window", True) and value and value < int(model.keys["max_target_length"]):
                 clauses.append(
                     f"sliding_window is {value}, but MaxText's {model.family.name} has none (set "
                     f"train.max_target_length to at most {value})"
                 )
         elif not _equal(value, expected[name]):
             clauses.append(f"{name} is {value}, but the run's model has {expected[name]} (train.{_SIZE_KEYS[name]})")
-    vocabulary = int(hub_config.get("vocab_size") or 0)
+    vocabulary = int(theirs.get("vocab_size") or 0)
     if vocabulary > model.sizes["vocab"]:
         clauses.append(
             f"vocab_size is {vocabulary:,}, but the run's model has room for {model.sizes['vocab']:,} "

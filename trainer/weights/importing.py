@@ -37,14 +37,14 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
         raise ConfigError(
             f"{source} is not a folder; give a folder in Hugging Face format, or hf:ORG/NAME for a model of the Hub."
         )
-    hub_config = hf_config.read(origin)
+    theirs = hf_config.read(origin)
     derived: dict[str, Any] = {}
     if not train_keys.selects_a_model(config.train):
-        derived = train_keys.derive(hub_config, config.train, source)
+        derived = train_keys.derive(theirs, config.train, source)
         progress(f"The values select no model, so config.json does: {train_keys.text(derived)}")
     target = model.of({**config.train, **derived})
-    train_keys.compare(hub_config, target, config.train, source)
-    target = _with_its_scalar(target, hub_config)
+    train_keys.compare(theirs, target, config.train, source)
+    target = _with_its_scalar(target, theirs)
     stored = read_folder(origin)
     expected = [array for array in arrays(target) if array.elements]
     tensors = [tensor for array in expected for tensor in array.tensors]
@@ -109,9 +109,9 @@ def _download(source: str, destination: Path) -> Path:
         ) from error
 
 
-def _with_its_scalar(target: model.Model, hub_config: Mapping[str, Any]) -> model.Model:
+def _with_its_scalar(target: model.Model, theirs: Mapping[str, Any]) -> model.Model:
     """Check the scaling of the queries. MaxText folds it into Gemma 2's kernels, so any number is possible there."""
-    scalar = hub_config.get("query_pre_attn_scalar")
+    scalar = theirs.get("query_pre_attn_scalar")
     if target.family.name == "gemma2" and scalar and scalar != target.query_pre_attn_scalar:
         return model.Model(target.family, {**target.keys, "query_pre_attn_scalar": scalar})
     return target
@@ -125,21 +125,16 @@ def _find(stored: Mapping[str, Stored], tensor: Tensor, target: model.Model, sou
             break
     else:
         raise ConfigError(f"{source} has no tensor {tensor.name}, which the family {target.family.name} needs.")
-    tensor_in_file = stored[name]
-    fits = tensor_in_file.shape == tensor.shape
+    entry = stored[name]
+    fits = entry.shape == tensor.shape
     if not fits and tensor.name in ("model.embed_tokens.weight", "lm_head.weight"):
         # The model has room for more pieces than the file has (MaxText's Gemma 2 has 128 more): the rest is zero.
-        fits = (
-            len(tensor_in_file.shape) == 2
-            and tensor_in_file.shape[1] == tensor.shape[1]
-            and tensor_in_file.shape[0] < tensor.shape[0]
-        )
+        fits = len(entry.shape) == 2 and entry.shape[1] == tensor.shape[1] and entry.shape[0] < tensor.shape[0]
     if not fits:
         raise ConfigError(
-            f"{source}: the tensor {tensor.name} has the shape {tensor_in_file.shape}, but the run's model has "
-            f"{tensor.shape}."
+            f"{source}: the tensor {tensor.name} has the shape {entry.shape}, but the run's model has {tensor.shape}."
         )
-    return tensor_in_file
+    return entry
 
 
 def _check_rest(stored: Mapping[str, Stored], places: Mapping[str, Stored], target: model.Model, source: str) -> None:

@@ -20,42 +20,39 @@ def selects_a_model(train: Mapping[str, Any]) -> bool:
     return any(train.get(key) is not None for key in _SELECT)
 
 
-def derive(hub_config: Mapping[str, Any], train: Mapping[str, Any], source: str) -> dict[str, Any]:
+def derive(theirs: Mapping[str, Any], train: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the keys that select the model of config.json: model_name if MaxText knows the model, or else its sizes.
 
     `train` has the run's other keys. Raises ConfigError for a family that cannot be imported, and with all settings
     that MaxText's model of the family lacks.
     """
-    family = next((each for each in FAMILIES if each.name == hub_config["model_type"]), None)
+    family = next((each for each in FAMILIES if each.name == theirs["model_type"]), None)
     if family is None:
         known = ", ".join(each.name for each in FAMILIES)
         raise ConfigError(
-            f"{source} is a model of the family {hub_config['model_type']}, which cannot be imported; the families are "
+            f"{source} is a model of the family {theirs['model_type']}, which cannot be imported; the families are "
             f"{known}."
         )
     others = {key: value for key, value in train.items() if not selects_a_model({key: value})}
     for name in _models_of(family):
-        if (model := _model({**others, "model_name": name})) is not None and _is_exactly(model, hub_config):
+        if (model := _model({**others, "model_name": name})) is not None and _is_exactly(model, theirs):
             return {"model_name": name}
-    keys = _sizes(hub_config, family)
-    if clauses := hf_config.differences(hub_config, of({**others, **keys})):
+    keys = _sizes(theirs, family)
+    if clauses := hf_config.differences(theirs, of({**others, **keys})):
         raise ConfigError(f"{source} has settings that MaxText's {family.name} cannot have: {'; '.join(clauses)}.")
     return keys
 
 
-def compare(hub_config: Mapping[str, Any], model: Model, train: Mapping[str, Any], source: str) -> None:
+def compare(theirs: Mapping[str, Any], model: Model, train: Mapping[str, Any], source: str) -> None:
     """Raise ConfigError if config.json describes another model than the run's, with all differences and the keys."""
-    if hub_config["model_type"] != model.family.name:
-        clauses = [
-            f"the family is {hub_config['model_type']}, but the run's model is of the family {model.family.name}"
-        ]
+    if theirs["model_type"] != model.family.name:
+        clauses = [f"the family is {theirs['model_type']}, but the run's model is of the family {model.family.name}"]
     else:
-        clauses = hf_config.differences(hub_config, model)
+        clauses = hf_config.differences(theirs, model)
     if not clauses:
         return
     raise ConfigError(
-        f"{source} is not the run's model: {'; '.join(clauses)}. Its own model is "
-        f"{text(derive(hub_config, train, source))}"
+        f"{source} is not the run's model: {'; '.join(clauses)}. Its own model is {text(derive(theirs, train, source))}"
     )
 
 
@@ -81,15 +78,15 @@ def _model(train: Mapping[str, Any]) -> Model | None:
         return None
 
 
-def _is_exactly(model: Model, hub_config: Mapping[str, Any]) -> bool:
-    if model.family.name != hub_config["model_type"] or hf_config.differences(hub_config, model):
+def _is_exactly(model: Model, theirs: Mapping[str, Any]) -> bool:
+    if model.family.name != theirs["model_type"] or hf_config.differences(theirs, model):
         return False
     # MaxText's Gemma models have room for more pieces than the published ones.
-    return model.is_gemma or model.sizes["vocab"] == hub_config.get("vocab_size")
+    return model.is_gemma or model.sizes["vocab"] == theirs.get("vocab_size")
 
 
-def _sizes(hub_config: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    of_file = hf_config.values(hub_config)
+def _sizes(theirs: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    of_file = hf_config.values(theirs)
     gemma, experts = family.name.startswith("gemma"), of_file["num_experts"] or of_file["num_local_experts"]
     tied = bool(of_file["tie_word_embeddings"])
     scaling = of_file["rope_scaling"] or {}
@@ -101,7 +98,7 @@ def _sizes(hub_config: Mapping[str, Any], family: Family) -> dict[str, Any]:
         "base_num_query_heads": of_file["num_attention_heads"],
         "base_num_kv_heads": of_file["num_key_value_heads"],
         "head_dim": of_file["head_dim"],
-        "vocab_size": hub_config.get("vocab_size"),
+        "vocab_size": theirs.get("vocab_size"),
         "mlp_activations": [family.activation, "linear"],
         "normalization_layer_epsilon": of_file["rms_norm_eps"],
         "rope_max_timescale": int(of_file["rope_theta"]),

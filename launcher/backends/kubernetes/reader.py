@@ -21,7 +21,7 @@ from launcher.errors import LauncherError
 from launcher.k8s import label_keys
 from launcher.k8s.client import POD, WORKLOAD, Cluster, Kind, KindNotServed
 from launcher.k8s.kueue import workloads as kueue_workloads
-from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.objects import Manifest, Object
 from launcher.k8s.pods import Pod
 
@@ -31,16 +31,14 @@ def find(cluster: Cluster, name: str) -> RunObject | None:
 
     Raises LauncherError if both a RayJob and a JobSet have the name.
     """
-    objects = [
-        obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None
-    ]
-    if len(objects) == 2:
+    runs = [obj for obj in run_parallel([_getter(cluster, kind, name) for kind in KINDS.values()]) if obj is not None]
+    if len(runs) == 2:
         raise LauncherError(
             f'Both a RayJob and a JobSet "{name}" exist in the namespace {cluster.namespace}; a run has only one.',
             f"Delete one of them: kubectl delete jobset {name} -n {cluster.namespace}, or kubectl delete rayjob {name} "
             f"-n {cluster.namespace}",
         )
-    return RunObject.parse(objects[0]) if objects else None
+    return RunObject.parse(runs[0]) if runs else None
 
 
 def used_names(cluster: Cluster) -> set[str]:
@@ -147,9 +145,7 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
 def _workloads(cluster: Cluster, *, labels: str = "", all_namespaces: bool = False) -> list[Workload] | None:
     """Return Workloads without the templates of their pods; None if the cluster does not have the kind."""
     try:
-        listed = cluster.list(
-            WORKLOAD, labels=labels, all_namespaces=all_namespaces, without=[kueue_workloads.TEMPLATES]
-        )
+        listed = cluster.list(WORKLOAD, labels=labels, all_namespaces=all_namespaces, without=[TEMPLATES])
     except KindNotServed:
         return None
     return kueue_workloads.workloads(listed)

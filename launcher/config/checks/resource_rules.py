@@ -120,22 +120,21 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
         )
         yield case.problem("checkpoints", (), message)
         return
-    checkpoint, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
-    if checkpoint is None or least is None:
+    new, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
+    if new is None or least is None:
         return
     count = kept_checkpoints(dict(train))
     path = ("train", "model_name") if ("train", "model_name") in case.user.origins else ("storage", "kind")
     room = f"{_as_size(free)} are free in {folder}"
     if _COMPRESSED * least > free:
         message = (
-            f"there is no space for a checkpoint of {_as_size(checkpoint)} ({models.parameters(train):,} parameters): "
-            f"{room}; free some space, set SLIPWAY_HOME to a folder on another disk, or set "
-            "train.enable_checkpointing: false."
+            f"there is no space for a checkpoint of {_as_size(new)} ({models.parameters(train):,} parameters): {room}; "
+            "free some space, set SLIPWAY_HOME to a folder on another disk, or set train.enable_checkpointing: false."
         )
         yield from case.across("checkpoints", path, message, "train.model_name", "train.enable_checkpointing")
-    elif checkpoint * count > free:
+    elif new * count > free:
         message = (
-            f"there may be no space for {count} checkpoint{'s' if count != 1 else ''} of {_as_size(checkpoint)}: "
+            f"there may be no space for {count} checkpoint{'s' if count != 1 else ''} of {_as_size(new)}: "
             f"{room}; free some space, set train.max_num_checkpoints_to_keep, or raise train.checkpoint_period."
         )
         others = ("train.model_name", "train.checkpoint_period", "train.max_num_checkpoints_to_keep")

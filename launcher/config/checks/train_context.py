@@ -48,27 +48,24 @@ def devices_of(case: CheckContext) -> Devices | None:
     if next(contradictions(case), None):
         return None
     try:
-        slice_ = accelerators.resolve(part, table)
+        spec = accelerators.resolve(part, table)
     except accelerators.SliceError:
         return None
     count = int(part["count"])
-    if slice_.kind == "tpu":
-        devices = devices_per_slice(slice_)
-        chips = f" ({devices} devices)" if devices != slice_.chips else ""
-        plural = "s" if slice_.chips != 1 else ""
+    if spec.kind == "tpu":
+        devices = devices_per_slice(spec)
+        chips = f" ({devices} devices)" if devices != spec.chips else ""
+        plural = "s" if spec.chips != 1 else ""
         return Devices(
-            "tpu",
-            count,
-            devices,
-            f"a {slice_.accelerator} slice of {slice_.topology} has {slice_.chips} chip{plural}{chips}",
+            "tpu", count, devices, f"a {spec.accelerator} slice of {spec.topology} has {spec.chips} chip{plural}{chips}"
         )
     if "xla_force_host_platform_device_count" in case.tree["worker"]["env"].get("XLA_FLAGS", ""):
         return None
-    if case.kind is not RunKind.LOCAL and slice_.hosts * count > 1:
+    if case.kind is not RunKind.LOCAL and spec.hosts * count > 1:
         return None  # several machines without TPUs: JAX decides whether it sees one slice or one per machine
-    devices = slice_.chips * count
+    devices = spec.chips * count
     plural = "s" if devices != 1 else ""
-    return Devices(slice_.kind, 1, devices, f"the run has {devices} device{plural}")
+    return Devices(spec.kind, 1, devices, f"the run has {devices} device{plural}")
 
 
 def mesh_of(train: Mapping[str, Any], devices: Devices) -> Mesh | None:

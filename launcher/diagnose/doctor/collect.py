@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.diagnose.doctor import components, permissions
 from launcher.diagnose.doctor.inventory import VISIBILITY, ClusterInventory, Fetched
-from launcher.k8s import client
+from launcher.k8s import client as k
 from launcher.k8s.deployments import Deployment
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor
@@ -21,7 +21,7 @@ from launcher.k8s.objects import Object
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
-ENDPOINT_SLICE = client.Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
+ENDPOINT_SLICE = k.Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 # The number of connections that the client keeps open.
 AT_ONCE = 8
 
@@ -33,18 +33,18 @@ def collect(cluster: Cluster) -> ClusterInventory:
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(fetch, call, *arguments, **options)
 
-        def listed[T](parse: Callable[[Object], T], kind: client.Kind, **options: Any) -> Future[Fetched[list[T]]]:
+        def listed[T](parse: Callable[[Object], T], kind: k.Kind, **options: Any) -> Future[Fetched[list[T]]]:
             return ask(lambda: list(map(parse, cluster.list(kind, **options))))
 
         # The largest response first.
-        nodes = listed(Node, client.NODE)
-        deployments = listed(Deployment, client.DEPLOYMENT, all_namespaces=True)
-        mutating, validating = ask(cluster.list, client.MUTATING_WEBHOOK), ask(cluster.list, client.VALIDATING_WEBHOOK)
+        nodes = listed(Node, k.NODE)
+        deployments = listed(Deployment, k.DEPLOYMENT, all_namespaces=True)
+        mutating, validating = ask(cluster.list, k.MUTATING_WEBHOOK), ask(cluster.list, k.VALIDATING_WEBHOOK)
         served = {group: ask(cluster.served, group) for group in (*components.GROUPS, VISIBILITY)}
-        flavors, queues = listed(ResourceFlavor, client.RESOURCE_FLAVOR), listed(ClusterQueue, client.CLUSTER_QUEUE)
-        cohorts = listed(Cohort, client.COHORT)
-        local_queues, priorities = listed(LocalQueue, client.LOCAL_QUEUE), listed(PriorityClass, client.PRIORITY_CLASS)
-        own_namespace = ask(cluster.get, client.NAMESPACE, cluster.namespace)
+        flavors, queues = listed(ResourceFlavor, k.RESOURCE_FLAVOR), listed(ClusterQueue, k.CLUSTER_QUEUE)
+        cohorts = listed(Cohort, k.COHORT)
+        local_queues, priorities = listed(LocalQueue, k.LOCAL_QUEUE), listed(PriorityClass, k.PRIORITY_CLASS)
+        own_namespace = ask(cluster.get, k.NAMESPACE, cluster.namespace)
         mine = ask(permissions.read, cluster)
 
         controllers = components.controllers(deployments.result().seen or [])

@@ -16,7 +16,8 @@ from launcher.config.accelerators import TPU_LABEL
 from launcher.config.accelerators import TPU_RESOURCE as TPU
 from launcher.diagnose.doctor.finding import CONTROLLERS, Finding, Level, join_words
 from launcher.diagnose.doctor.inventory import hidden
-from launcher.k8s import client, label_keys
+from launcher.k8s import client as k
+from launcher.k8s import label_keys
 from launcher.k8s.objects import Object, label
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Component:
 
     name: str
     group: str
-    kinds: tuple[client.Kind, ...]
+    kinds: tuple[k.Kind, ...]
     supported: str  # its key in the charts' annotations; "" if they name no versions
     images: tuple[str, ...]
     deployments: tuple[str, ...]
@@ -47,15 +48,7 @@ class Component:
 KUEUE = Component(
     "Kueue",
     "kueue.x-k8s.io",
-    (
-        client.WORKLOAD,
-        client.LOCAL_QUEUE,
-        client.CLUSTER_QUEUE,
-        client.COHORT,
-        client.RESOURCE_FLAVOR,
-        client.TOPOLOGY,
-        client.PRIORITY_CLASS,
-    ),
+    (k.WORKLOAD, k.LOCAL_QUEUE, k.CLUSTER_QUEUE, k.COHORT, k.RESOURCE_FLAVOR, k.TOPOLOGY, k.PRIORITY_CLASS),
     "kueue",
     ("kueue",),
     ("kueue-controller-manager",),
@@ -67,7 +60,7 @@ KUEUE = Component(
 JOB_SET = Component(
     "JobSet",
     "jobset.x-k8s.io",
-    (client.JOB_SET,),
+    (k.JOB_SET,),
     "jobset",
     ("jobset",),
     ("jobset-controller-manager", "jobset-controller"),
@@ -79,7 +72,7 @@ JOB_SET = Component(
 KUBERAY = Component(
     "KubeRay",
     "ray.io",
-    (client.RAY_JOB, client.RAY_CLUSTER),
+    (k.RAY_JOB, k.RAY_CLUSTER),
     "kuberay",
     ("kuberay/operator", "kuberay-operator"),
     ("kuberay-operator",),
@@ -149,14 +142,14 @@ def services(
     by_name: dict[tuple[str, str], Service] = {}
     for configuration in configurations_of(component, configurations, controllers):
         for hook in configuration.get("webhooks") or []:
-            client_config = hook.get("clientConfig") or {}
-            if service := client_config.get("service"):
+            config = hook.get("clientConfig") or {}
+            if service := config.get("service"):
                 key = (str(service["namespace"]), str(service["name"]))
                 before = by_name.get(key, Service(*key, required=False, unsigned=False))
                 by_name[key] = Service(
                     *key,
                     required=before.required or hook.get("failurePolicy") != "Ignore",
-                    unsigned=before.unsigned or not client_config.get("caBundle"),
+                    unsigned=before.unsigned or not config.get("caBundle"),
                 )
     return list(by_name.values())
 

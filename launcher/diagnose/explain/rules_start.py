@@ -27,16 +27,12 @@ def check_pending(situation: Situation) -> Finding | None:
     if not waiting:
         return None
     shown, controllers = [], {}
-    for check_state in waiting:
-        check = situation.admission_checks.get(check_state.name)
-        controllers[check_state.name] = check.controller if check else ""
-        says = one_line(check_state.message) or "it has reported nothing yet"
+    for state in waiting:
+        check = situation.admission_checks.get(state.name)
+        controllers[state.name] = check.controller if check else ""
+        says = one_line(state.message) or "it has reported nothing yet"
         shown.append(
-            Evidence(
-                "AdmissionCheck",
-                check_state.name,
-                f"{check_state.state} for {situation.ago(check_state.since)}: {sentence(says)}",
-            )
+            Evidence("AdmissionCheck", state.name, f"{state.state} for {situation.ago(state.since)}: {sentence(says)}")
         )
     first = waiting[0]
     since = situation.ago(workload.reserved.since)

@@ -13,7 +13,7 @@ from launcher.k8s import client, label_keys
 from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.queues import LocalQueue
-from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.nodes import Node
 from launcher.k8s.objects import ApiObject, Object, name, owner_uids, seconds_since
 from launcher.k8s.pods import Job, Pod
@@ -106,12 +106,10 @@ class Situation(QueueSituation):
     def workloads(self) -> list[Workload]:
         """The Workloads of all teams; only those of the run's own namespace if the others are hidden."""
         try:
-            objects: list[Object] = self.look.list(
-                client.WORKLOAD, all_namespaces=True, without=[kueue_workloads.TEMPLATES]
-            )
+            objects: list[Object] = self.look.list(client.WORKLOAD, all_namespaces=True, without=[TEMPLATES])
         except Forbidden:
             self.unseen.append("the runs of other teams")
-            objects = self._list(client.WORKLOAD, without=[kueue_workloads.TEMPLATES])
+            objects = self._list(client.WORKLOAD, without=[TEMPLATES])
         except KindNotServed:
             return []
         return kueue_workloads.workloads(objects)

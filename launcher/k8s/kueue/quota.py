@@ -58,13 +58,11 @@ class QuotaNode:
     def _fix(self, what: FlavorResource) -> tuple[Decimal, Decimal, Decimal | None]:
         """Compute the subtree quota, the local quota, and the borrowing limit (None: no limit). They do not change."""
         quota = self.quotas.get(what, _NONE)
-        subtree_quota = quota.nominal + sum(
-            (child.subtree_quota(what) - child.local_quota(what) for child in self.children), _ZERO
-        )
+        lent = (child.subtree_quota(what) - child.local_quota(what) for child in self.children)
+        subtree_quota = quota.nominal + sum(lent, _ZERO)
         limit = quota.lending_limit
         local_quota = _ZERO if limit is None or self.parent is None else max(_ZERO, subtree_quota - limit)
-        self._fixed[what] = subtree_quota, local_quota, quota.borrowing_limit
-        return self._fixed[what]
+        return self._fixed.setdefault(what, (subtree_quota, local_quota, quota.borrowing_limit))
 
     def potential_available(self, what: FlavorResource) -> Decimal:
         """Return the maximum available to this node if nothing is in use."""

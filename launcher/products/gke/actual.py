@@ -139,10 +139,7 @@ def _with_former_teams(plan: Plan, actual: Actual, google: Google) -> Actual:
         for bucket in actual.buckets
         if bucket not in actual.bucket_roles
     }
-    bucket_roles = {
-        **actual.bucket_roles,
-        **{bucket: _roles(_raised(policy)) for bucket, policy in _all(calls).items()},
-    }
+    bucket_roles = {**actual.bucket_roles, **{name: _roles(_raised(policy)) for name, policy in _all(calls).items()}}
     domain = f"@{plan.project}.iam.gserviceaccount.com"
     addresses = {
         member.removeprefix("serviceAccount:")

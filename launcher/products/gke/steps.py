@@ -97,17 +97,17 @@ class Inside:
     kueue: kueue_config.Live = field(default_factory=kueue_config.Live)
 
 
-def inside(plan: Plan, now_inside: Inside) -> list[Step]:
+def inside(plan: Plan, state: Inside) -> list[Step]:
     """Return the steps inside the cluster: credentials, controllers, ComputeClasses, queues."""
     made = []
-    if not now_inside.context:
+    if not state.context:
         made.append(Step(CREATE, "kubeconfig context", commands.get_credentials(plan), commands.context(plan)))
     for name, version in plan.values["controllers"].items():
-        now = now_inside.controllers.get(name, "")
-        config = kueue_config.wanted(plan.values["kueueConfig"], now_inside.kueue, upgrade=now != version)
+        now = state.controllers.get(name, "")
+        config = kueue_config.wanted(plan.values["kueueConfig"], state.kueue, upgrade=now != version)
         config = config if name == "kueue" else ""
         image = commands.controller_image(plan, name)
-        image = "" if now == version and now_inside.images.get(name) == image else image
+        image = "" if now == version and state.images.get(name) == image else image
         if now == version and not (config or image):
             continue
         what, action = f"controller {name}", CHANGE if now else CREATE
@@ -121,15 +121,13 @@ def inside(plan: Plan, now_inside: Inside) -> list[Step]:
             made.append(Step(CHANGE, _CONFIG, commands.apply_kueue_config(plan, config), detail))
             made.append(Step(CHANGE, _CONFIG, commands.restart_kueue(plan, config), "restart Kueue"))
         made.append(Step(action, what, commands.wait_for_controller(plan, name), "until it is ready"))
-    if plan.autopilot and not now_inside.classes:
+    if plan.autopilot and not state.classes:
         names = ", ".join(each["metadata"]["name"] for each in commands.compute_classes(plan))
         made.append(Step(CREATE, "compute classes", commands.apply_classes(plan), names))
-    if not now_inside.namespace:
+    if not state.namespace:
         made.append(Step(CREATE, f"namespace {commands.NAMESPACE}", commands.apply_namespace(plan)))
-    if now_inside.queues:
-        made.append(
-            Step(CHANGE if now_inside.namespace else CREATE, "queues", commands.install_queues(plan), now_inside.queues)
-        )
+    if state.queues:
+        made.append(Step(CHANGE if state.namespace else CREATE, "queues", commands.install_queues(plan), state.queues))
     return made
 
 
@@ -275,11 +273,11 @@ def _number(name: str) -> int:
 def _pools(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[Step]:
     existing = actual.pools
     for pool in _placed(plan, actual, use):
-        live_pool = existing.get(pool.name)
-        if live_pool is None:
+        live = existing.get(pool.name)
+        if live is None:
             check = commands.describe_pool(plan, pool.name)
             yield Step(CREATE, f"node pool {pool.name}", commands.create_pool(plan, pool), describe(pool), check)
-        elif not _immutable(pool, live_pool) and (change := _scaling_change(pool, live_pool)):
+        elif not _immutable(pool, live) and (change := _scaling_change(pool, live)):
             if pool.whole_slice and pool.min_slices:  # first the nodes, so that this is repeated if it is interrupted
                 yield Step(CHANGE, f"node pool {pool.name}", commands.resize_pool(plan, pool), "create its nodes")
             yield Step(CHANGE, f"node pool {pool.name}", commands.scale_pool(plan, pool), change)
@@ -301,9 +299,9 @@ def describe(pool: Pool) -> str:
     return ", ".join(parts)
 
 
-def _scaling_change(pool: Pool, live_pool: Mapping[str, Any]) -> str:
+def _scaling_change(pool: Pool, live: Mapping[str, Any]) -> str:
     """Return what changes in the autoscaling of a pool, or ""."""
-    scaling = live_pool.get("autoscaling") or {}
+    scaling = live.get("autoscaling") or {}
     if not pool.whole_slice:
         now = (int(scaling.get("totalMinNodeCount") or 0), int(scaling.get("totalMaxNodeCount") or 0))
         wanted = (pool.min_nodes, pool.max_nodes)
@@ -313,9 +311,9 @@ def _scaling_change(pool: Pool, live_pool: Mapping[str, Any]) -> str:
     return "the slice always runs" if pool.min_slices else f"0 or {pool.max_nodes} nodes, by autoscaling"
 
 
-def _immutable(pool: Pool, live_pool: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _immutable(pool: Pool, live: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the differences that GKE cannot change in a pool: what, now, wanted."""
-    config, placement = live_pool.get("config") or {}, live_pool.get("placementPolicy") or {}
+    config, placement = live.get("config") or {}, live.get("placementPolicy") or {}
     affinity = config.get("reservationAffinity") or {}
     reserved = affinity.get("values") if affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION" else []
     pairs = [
@@ -324,21 +322,17 @@ def _immutable(pool: Pool, live_pool: Mapping[str, Any]) -> list[tuple[str, str,
         ("spot", str(bool(config.get("spot"))), str(pool.provisioning == "spot")),
         ("flex-start", str(bool(config.get("flexStart"))), str(pool.provisioning == "flex-start")),
         ("reservation", ",".join(reserved or []), pool.reservation),
-        (
-            "queued provisioning",
-            str(bool((live_pool.get("queuedProvisioning") or {}).get("enabled"))),
-            str(pool.queued),
-        ),
+        ("queued provisioning", str(bool((live.get("queuedProvisioning") or {}).get("enabled"))), str(pool.queued)),
     ]
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def _pool_conflicts(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[str]:
     for pool in _placed(plan, actual, use):
-        live_pool = actual.pools.get(pool.name)
-        if live_pool is None:
+        live = actual.pools.get(pool.name)
+        if live is None:
             continue
-        if differences := _immutable(pool, live_pool):
+        if differences := _immutable(pool, live):
             changed = ", ".join(
                 f"{what} {now or 'none'} instead of {want or 'none'}" for what, now, want in differences
             )
@@ -347,8 +341,8 @@ def _pool_conflicts(plan: Plan, actual: Actual, use: PoolUse) -> Iterator[str]:
                 f"gcloud container node-pools delete {pool.name} --cluster={plan.name} --project={plan.project} "
                 f"--location={plan.location}"
             )
-        elif live_pool.get("status") == "ERROR":
-            yield f"the node pool {pool.name} has the status ERROR: {live_pool.get('statusMessage') or 'no message'}"
+        elif live.get("status") == "ERROR":
+            yield f"the node pool {pool.name} has the status ERROR: {live.get('statusMessage') or 'no message'}"
 
 
 # --- bucket and registry ----------------------------------------------------------------------------------------
@@ -364,13 +358,13 @@ def _storage(plan: Plan, actual: Actual) -> Iterator[Step]:
         if (f"serviceAccount:{plan.node_account}", commands.READER_ROLE) not in actual.registry_roles:
             yield Step(CREATE, "role of the nodes", commands.grant_registry(plan), commands.READER_ROLE)
     for bucket in plan.buckets:
-        live_bucket = actual.buckets.get(bucket.name)
-        if live_bucket is None:
+        live = actual.buckets.get(bucket.name)
+        if live is None:
             check = commands.describe_bucket(bucket)
             create = commands.create_bucket(plan, bucket)
             yield Step(CREATE, f"bucket {bucket.name}", create, plan.bucket_location, check)
         # A bucket that was created before, and not by Slipway, stays unlabelled, so that `down` never deletes it.
-        if live_bucket is None or (not live_bucket.get("labels") and bucket.name in actual.empty_buckets):
+        if live is None or (not live.get("labels") and bucket.name in actual.empty_buckets):
             yield Step(CHANGE, f"bucket {bucket.name}", commands.label_bucket(plan, bucket), "labels")
         for member in bucket.members:
             yield from _grants(plan, actual, bucket, member)

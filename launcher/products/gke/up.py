@@ -155,14 +155,12 @@ def inside_of(plan: Plan) -> Inside:
         )
         has_namespace = cluster.get(NAMESPACE, commands.NAMESPACE) is not None
         classes = not plan.autopilot or _has_classes(plan, cluster)
-        installed = {name: versions.image_parts(image)[1].removeprefix("v") for name, image in images.items()}
-        queues, users = ("", []) if installed.keys() < plan.values["controllers"].keys() else _queues_change(plan)
+        now = {name: versions.image_parts(image)[1].removeprefix("v") for name, image in images.items()}
+        queues, users = ("", []) if now.keys() < plan.values["controllers"].keys() else _queues_change(plan)
     except LauncherError:
         return Inside()
-    complete = installed.keys() == plan.values["controllers"].keys() and has_namespace
-    return Inside(
-        True, installed, images, has_namespace, classes, queues if complete else "a new release", users, config
-    )
+    complete = now.keys() == plan.values["controllers"].keys() and has_namespace
+    return Inside(True, now, images, has_namespace, classes, queues if complete else "a new release", users, config)
 
 
 def _image_of(deployment: Any) -> str:

@@ -78,12 +78,12 @@ def read(cluster: Cluster, *, everywhere: bool) -> QueuesUse:
 
     Raises Forbidden if the user may not list LocalQueues, and KindNotServed if Kueue is not installed.
     """
-    local_queues = [LocalQueue(queue_use) for queue_use in cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)]
+    local_queues = [LocalQueue(obj) for obj in cluster.list(LOCAL_QUEUE, all_namespaces=everywhere)]
     listed = _visible(cluster, CLUSTER_QUEUE)
     queues: list[QueueUse] | None = None
     if listed is not None:
-        cluster_queues = [ClusterQueue(queue_use) for queue_use in listed]
-        cohorts = [Cohort(queue_use) for queue_use in _visible(cluster, COHORT) or ()]
+        cluster_queues = [ClusterQueue(obj) for obj in listed]
+        cohorts = [Cohort(obj) for obj in _visible(cluster, COHORT) or ()]
         wanted = {queue.cluster_queue for queue in local_queues}
         queues = [queue_use for queue_use in use(cluster_queues, cohorts) if everywhere or queue_use.name in wanted]
     return QueuesUse(queues, [_team(queue) for queue in sorted(local_queues, key=_place)])
@@ -113,11 +113,8 @@ def _visible(cluster: Cluster, kind: Kind) -> list[dict[str, Any]] | None:
 def _queue(queue: ClusterQueue, quotas: Quotas) -> QueueUse:
     rows = []
     for what in queue.quotas:
-        nominal, used, free = (
-            queue.quotas[what].nominal,
-            quotas.used(queue.name, what),
-            quotas.available(queue.name, what),
-        )
+        nominal, used = queue.quotas[what].nominal, quotas.used(queue.name, what)
+        free = quotas.available(queue.name, what)
         unused = max(Decimal(), nominal - used)
         rows.append(QuotaUse(*what, nominal, used, max(Decimal(), used - nominal), max(Decimal(), unused - free), free))
     return QueueUse(

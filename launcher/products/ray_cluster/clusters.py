@@ -81,19 +81,17 @@ def describe(cluster: Cluster, ray_cluster: Object, *, runs: Sequence[str] | Non
     name, status = objects.name(ray_cluster), objects.status(ray_cluster)
     state, reason = state_of(ray_cluster)
     pods = cluster.list(POD, objects.namespace(ray_cluster), labels=f"{label_keys.RAY_CLUSTER}={name}")
-    hosts = sorted(
-        map(host, map(Pod, pods)), key=lambda pod_host: (pod_host.group != "head", pod_host.group, pod_host.pod)
-    )
-    workers = [pod_host for pod_host in hosts if pod_host.group != "head"]
+    hosts = sorted(map(host, map(Pod, pods)), key=lambda pod: (pod.group != "head", pod.group, pod.pod))
+    workers = [pod for pod in hosts if pod.group != "head"]
     return RayClusterStatus(
         name=name,
         namespace=objects.namespace(ray_cluster),
         state=state,
         reason=reason,
         ray_version=str(ray_cluster["spec"].get("rayVersion") or ""),
-        hosts=sum(pod_host.ready for pod_host in workers),
+        hosts=sum(pod.ready for pod in workers),
         hosts_wanted=int(status.get("desiredWorkerReplicas") or 0),
-        chips=sum(pod_host.chips for pod_host in workers if pod_host.ready),
+        chips=sum(pod.chips for pod in workers if pod.ready),
         since=str(ray_cluster["metadata"].get("creationTimestamp") or ""),
         groups=tuple(groups_of(ray_cluster)),
         pods=tuple(hosts),

@@ -163,15 +163,13 @@ def charts(runs: Sequence[RunData]) -> list[Chart]:
     return drawn
 
 
-def document(charts_of_page: Sequence[Chart]) -> str:
+def document(drawn: Sequence[Chart]) -> str:
     """Return the JSON from which BokehJS draws the charts: the document, and the id of each chart's root by key."""
     doc = Document()
     with doc.models.freeze():  # otherwise every root scans all models again
-        for chart in charts_of_page:
+        for chart in drawn:
             doc.add_root(chart.plot)
-    return json.dumps(
-        {"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in charts_of_page}}
-    )
+    return json.dumps({"doc": doc.to_json(deferred=False), "roots": {chart.key: chart.plot.id for chart in drawn}})
 
 
 def script() -> str:

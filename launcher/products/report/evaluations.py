@@ -86,10 +86,7 @@ def parse_all(entries: Iterable[Mapping[str, Any]]) -> tuple[list[Evaluation], i
 
 def latest(results: Sequence[Evaluation]) -> dict[str, Evaluation]:
     """Return the result of each task of the checkpoint with the highest step, by task."""
-    return {
-        evaluation.task: evaluation
-        for evaluation in sorted(results, key=lambda evaluation: -1 if evaluation.step is None else evaluation.step)
-    }
+    return {last.task: last for last in sorted(results, key=lambda run: -1 if run.step is None else run.step)}
 
 
 _WHOLE = ("samples", "samples_total", "limit", "shots")

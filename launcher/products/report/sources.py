@@ -63,11 +63,9 @@ def read(names: Sequence[str], target: Target, say: Callable[[str], None]) -> tu
 
     with ThreadPoolExecutor(_TOGETHER) as pool:  # all requests to a cluster or a bucket run in parallel
         behind = list(pool.map(looked_for, dict.fromkeys(names)))
-        answers = list(
-            pool.map(readable, [answer for each in behind if not isinstance(each, Unreadable) for answer in each])
-        )
+        answers = list(pool.map(readable, [one for each in behind if not isinstance(each, Unreadable) for one in each]))
     runs = {(run.name, run.source): run for run in answers if isinstance(run, RunData)}
-    return _labelled(list(runs.values())), [answer for answer in [*behind, *answers] if isinstance(answer, Unreadable)]
+    return _labelled(list(runs.values())), [one for one in [*behind, *answers] if isinstance(one, Unreadable)]
 
 
 def _behind(name: str, target: Target, say: Callable[[str], None]) -> list[tuple[str, Callable[[], RunData]]]:

@@ -61,15 +61,14 @@ def command(name: str, prompt: str, step: str | None, target: Target, form: str,
         prompt = _read_prompt()
     streamed = text_in_pieces() if form == "text" else contextlib.nullcontext(lambda _: None)
     with streamed as on_text:
-        generated = inference.generate(
+        result = inference.generate(
             name, prompt, step=step, target=target, on_text=on_text, say=output.narrate, **options
         )
-    output.emit(generated, form, "")
-    why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(generated.ended, "")
+    output.emit(result, form, "")
+    why = {"context": "; the model's context is full", "end": "; the model ended the text"}.get(result.ended, "")
     output.narrate(
-        f"{generated.tokens} tokens in {generated.seconds:.1f} s "
-        f"({formatting.count(generated.tokens_per_second)} tokens/s)"
-        + (f", checkpoint {generated.step} of {generated.name}" if generated.step is not None else "")
+        f"{result.tokens} tokens in {result.seconds:.1f} s ({formatting.count(result.tokens_per_second)} tokens/s)"
+        + (f", checkpoint {result.step} of {result.name}" if result.step is not None else "")
         + f"{why}."
     )
 

@@ -22,7 +22,7 @@ from launcher.formatting import table
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, KindNotServed
 from launcher.k8s.kueue import workloads as kueue_workloads
-from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Pod
 from launcher.products.common.ray_hosts import Group, Host, groups_of, host
@@ -402,9 +402,7 @@ def _workloads_of(cluster: Cluster, services: Sequence[Object], *, all_namespace
     if not any(objects.label(each, label_keys.KUEUE_QUEUE) for each in services):
         return []
     try:
-        return kueue_workloads.workloads(
-            cluster.list(WORKLOAD, all_namespaces=all_namespaces, without=[kueue_workloads.TEMPLATES])
-        )
+        return kueue_workloads.workloads(cluster.list(WORKLOAD, all_namespaces=all_namespaces, without=[TEMPLATES]))
     except KindNotServed:
         return None
 

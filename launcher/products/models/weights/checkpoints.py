@@ -341,11 +341,7 @@ def _ranked(listed: list[Checkpoint]) -> list[Checkpoint]:
     whole = [each for each in listed if each.whole is not False]
     measured = [each for each in whole if each.eval_loss is not None and each.eval_step is not None]
     # Of checkpoints with the same evaluation, the one closest to it.
-    best = min(
-        measured,
-        key=lambda checkpoint: (checkpoint.eval_loss or 0.0, checkpoint.step - (checkpoint.eval_step or 0)),
-        default=None,
-    )
+    best = min(measured, key=lambda saved: (saved.eval_loss or 0.0, saved.step - (saved.eval_step or 0)), default=None)
     last = whole[-1].step if whole else None
     return [replace(each, best=best is not None and each.step == best.step, last=each.step == last) for each in listed]
 

@@ -89,10 +89,8 @@ def storages_of(runs: Iterable[RunObject]) -> tuple[list[str], list[str]]:
 def read_storages(storages: Iterable[str]) -> FoundFolders:
     """Read all folders of runs directly below these folders of this machine, or of buckets (gs://BUCKET)."""
     with ThreadPoolExecutor(_PARALLEL) as pool:  # each bucket that does not answer takes its timeout
-        folders = list(pool.map(_read_storage, dict.fromkeys(path.rstrip("/") or path for path in storages)))
-    return FoundFolders(
-        [run for path in folders for run in path.runs], [note for path in folders for note in path.notes]
-    )
+        parts = list(pool.map(_read_storage, dict.fromkeys(path.rstrip("/") or path for path in storages)))
+    return FoundFolders([run for part in parts for run in part.runs], [note for part in parts for note in part.notes])
 
 
 def _read_storage(storage: str) -> FoundFolders:
@@ -161,9 +159,7 @@ def _held(events: Sequence[Event], times: Sequence[float]) -> Iterator[tuple[flo
     The time between two processes is not known: the run had lost its quota, or was submitted again, or only its pods
     were replaced, which takes minutes. A failed worker does not end the driver, so its run keeps its quota.
     """
-    dated = sorted(
-        ((at, event) for event in events if (at := time_of(event.time)) is not None), key=lambda pair: pair[0]
-    )
+    dated = sorted(((at, event) for event in events if (at := time_of(event.time)) is not None), key=lambda at: at[0])
     known = sorted([*times, *(at for at, _ in dated)])
     if not known:
         return

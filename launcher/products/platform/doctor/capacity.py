@@ -42,7 +42,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True)
-class FlavorQuota:
+class Flavor:
     """A ResourceFlavor, with its total quota in all queues and cohorts, by resource."""
 
     name: str
@@ -71,7 +71,7 @@ class FlavorQuota:
         return None
 
 
-def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> list[FlavorQuota]:
+def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> list[Flavor]:
     """Return the flavors, with the quota that the owners have in them, without those that only running runs keep."""
     quota: defaultdict[str, defaultdict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for owner in owners:
@@ -79,20 +79,12 @@ def flavors(objects: Iterable[ResourceFlavor], owners: Iterable[QuotaOwner]) -> 
             quota[flavor][resource] += own.nominal
     chips = [Toleration(resource, "Exists", effect="NoSchedule") for resource in CHIPS]
     made = []
-    for resource_flavor in objects:
-        if resource_flavor.label(label_keys.RETIRED):
+    for obj in objects:
+        if obj.label(label_keys.RETIRED):
             continue
-        taints = [Toleration(taint.key, "Exists") for taint in resource_flavor.node_taints]
-        tolerations = [*resource_flavor.tolerations, *taints, *chips]
-        made.append(
-            FlavorQuota(
-                resource_flavor.name,
-                resource_flavor.node_labels,
-                tolerations,
-                resource_flavor.topology,
-                dict(quota[resource_flavor.name]),
-            )
-        )
+        taints = [Toleration(taint.key, "Exists") for taint in obj.node_taints]
+        tolerations = [*obj.tolerations, *taints, *chips]
+        made.append(Flavor(obj.name, obj.node_labels, tolerations, obj.topology, dict(quota[obj.name])))
     return made
 
 
@@ -117,7 +109,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
         yield _finding(Level.WARNING, "flavors", "there is no ResourceFlavor, so there is no quota.", _QUEUES_HINT)
     matched = {flavor.name: [node for node in nodes if flavor.matches(node)] for flavor in those}
     own = _own_nodes(those, nodes)
-    topologies = {finding.name: finding for finding in sight.topologies.seen or []}
+    topologies = {topology.name: topology for topology in sight.topologies.seen or []}
     for flavor in those:
         findings = [
             *_flavor(flavor, matched[flavor.name], own[flavor.name], nodes, table, known),
@@ -134,7 +126,7 @@ _QUEUES_HINT = "launcher install queues creates them from values like values/que
 
 
 def _flavor(
-    flavor: FlavorQuota,
+    flavor: Flavor,
     matched: Sequence[Node],
     own: Sequence[Node],
     nodes: Sequence[Node],
@@ -183,7 +175,7 @@ def _flavor(
         yield _finding(Level.OK, subject, f"{many(len(matched), 'node')}{_unfit(matched)}.")
 
 
-def _lacking(flavor: FlavorQuota, matched: Sequence[Node]) -> list[str]:
+def _lacking(flavor: Flavor, matched: Sequence[Node]) -> list[str]:
     """Return the amounts of cpu and memory in the quota that the nodes without chips do not have, as text.
 
     Not nodes with chips, although the pods of charts/run tolerate their taint: these are for the hosts of slices.
@@ -198,7 +190,7 @@ def _lacking(flavor: FlavorQuota, matched: Sequence[Node]) -> list[str]:
     return amounts
 
 
-def _quota(flavor: FlavorQuota, subject: str, nodes: Sequence[Node]) -> Finding:
+def _quota(flavor: Flavor, subject: str, nodes: Sequence[Node]) -> Finding:
     quota = flavor.quota.get(flavor.chips, Decimal())
     there = _chips(nodes, flavor.chips)
     have = f"{_amount(there)} on {many(len(nodes), 'node')}{_unfit(nodes)}"
@@ -220,7 +212,7 @@ def _quota(flavor: FlavorQuota, subject: str, nodes: Sequence[Node]) -> Finding:
 
 
 def _levels(
-    flavor: FlavorQuota, nodes: Sequence[Node], topologies: Mapping[str, Topology], *, seen: bool
+    flavor: Flavor, nodes: Sequence[Node], topologies: Mapping[str, Topology], *, seen: bool
 ) -> Iterator[Finding]:
     if not flavor.topology or not seen:
         return
@@ -246,7 +238,7 @@ def _levels(
             )
 
 
-def _own_nodes(those: Sequence[FlavorQuota], nodes: Sequence[Node]) -> dict[str, list[Node]]:
+def _own_nodes(those: Sequence[Flavor], nodes: Sequence[Node]) -> dict[str, list[Node]]:
     """Return the nodes of each chip flavor. A node belongs to the matching flavor with the most labels."""
     own: dict[str, list[Node]] = {flavor.name: [] for flavor in those}
     for node in nodes:
@@ -258,7 +250,7 @@ def _own_nodes(those: Sequence[FlavorQuota], nodes: Sequence[Node]) -> dict[str,
     return own
 
 
-def _shared(those: Sequence[FlavorQuota], nodes: Sequence[Node]) -> Iterator[Finding]:
+def _shared(those: Sequence[Flavor], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Report nodes whose chips are in the quota of several flavors."""
     together: Counter[tuple[str, ...]] = Counter()
     for node in nodes:
@@ -282,7 +274,7 @@ def _shared(those: Sequence[FlavorQuota], nodes: Sequence[Node]) -> Iterator[Fin
         )
 
 
-def _uncovered(those: Sequence[FlavorQuota], nodes: Sequence[Node], table: Mapping[str, Any]) -> Iterator[Finding]:
+def _uncovered(those: Sequence[Flavor], nodes: Sequence[Node], table: Mapping[str, Any]) -> Iterator[Finding]:
     groups: defaultdict[tuple[str, str], list[Node]] = defaultdict(list)
     for node in nodes:
         for resource in CHIPS:
@@ -336,7 +328,7 @@ def _example(node: Node, resource: str, table: Mapping[str, Any]) -> str:
     return f": {called}: {{{given}}}, and quota for it."
 
 
-def _near(flavor: FlavorQuota, nodes: Sequence[Node], table: Mapping[str, Any]) -> str:
+def _near(flavor: Flavor, nodes: Sequence[Node], table: Mapping[str, Any]) -> str:
     """Suggest a similar label, or existing nodes, for a flavor that no node matches; "" without a suggestion."""
     key, wanted = _accelerator(flavor.labels, flavor.chips)
     real = {str(row["label"]) for row in table.values() if row.get("label")}

@@ -13,7 +13,8 @@ from launcher.diagnose.doctor import components
 from launcher.diagnose.doctor.collect import AT_ONCE, fetch
 from launcher.diagnose.doctor.finding import Finding
 from launcher.diagnose.doctor.inventory import ClusterInventory, Fetched, TeamObjects, UsedChips
-from launcher.k8s import client, label_keys
+from launcher.k8s import client as k
+from launcher.k8s import label_keys
 from launcher.k8s.kueue.queues import LocalQueue, Topology
 from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.objects import ApiObject, Manifest, Object
@@ -24,19 +25,19 @@ from launcher.products.platform.doctor import capacity, cluster_queues, isolatio
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
-CONFIG_MAP = client.Kind("ConfigMap", "v1", "configmaps")
-DAEMON_SET = client.Kind("DaemonSet", "apps/v1", "daemonsets")
-NETWORK_POLICY = client.Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
+CONFIG_MAP = k.Kind("ConfigMap", "v1", "configmaps")
+DAEMON_SET = k.Kind("DaemonSet", "apps/v1", "daemonsets")
+NETWORK_POLICY = k.Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
 _ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
-POLICY = client.Kind("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", namespaced=False)
-POLICY_BINDING = client.Kind(
+POLICY = k.Kind("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", namespaced=False)
+POLICY_BINDING = k.Kind(
     "ValidatingAdmissionPolicyBinding", _ADMISSION, "validatingadmissionpolicybindings", namespaced=False
 )
-ROLE_BINDING = client.Kind("RoleBinding", _RBAC, "rolebindings")
-CLUSTER_ROLE_BINDING = client.Kind("ClusterRoleBinding", _RBAC, "clusterrolebindings", namespaced=False)
+ROLE_BINDING = k.Kind("RoleBinding", _RBAC, "rolebindings")
+CLUSTER_ROLE_BINDING = k.Kind("ClusterRoleBinding", _RBAC, "clusterrolebindings", namespaced=False)
 _ROLES = {
-    "Role": client.Kind("Role", _RBAC, "roles"),
-    "ClusterRole": client.Kind("ClusterRole", _RBAC, "clusterroles", namespaced=False),
+    "Role": k.Kind("Role", _RBAC, "roles"),
+    "ClusterRole": k.Kind("ClusterRole", _RBAC, "clusterroles", namespaced=False),
 }
 _OURS = f"{label_keys.PART_OF}=slipway"
 
@@ -60,11 +61,11 @@ def _complete(cluster: Cluster, sight: ClusterInventory) -> ClusterInventory:
         def ask[T](call: Callable[..., T], *arguments: Any, **options: Any) -> Future[Fetched[T]]:
             return pool.submit(fetch, call, *arguments, **options)
 
-        def listed[T](parse: Callable[[Object], T], kind: client.Kind, **options: Any) -> Future[Fetched[list[T]]]:
+        def listed[T](parse: Callable[[Object], T], kind: k.Kind, **options: Any) -> Future[Fetched[list[T]]]:
             return ask(lambda: list(map(parse, cluster.list(kind, **options))))
 
-        team_queues = listed(LocalQueue, client.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
-        topologies = listed(Topology, client.TOPOLOGY)
+        team_queues = listed(LocalQueue, k.LOCAL_QUEUE, labels=label_keys.TEAM, all_namespaces=True)
+        topologies = listed(Topology, k.TOPOLOGY)
         used = pool.submit(_used_chips, cluster)
         config: Future[Fetched[Manifest | None]] | None = None
         if kueue := components.controllers(sight.deployments.seen or []).get(components.KUEUE):
@@ -85,16 +86,16 @@ def _used_chips(cluster: Cluster) -> UsedChips:
     """Read the pods that have nodes, and the Workloads: of all namespaces, or of the own one if RBAC denies that."""
 
     def read(everywhere: bool) -> UsedChips:
-        def listed[T](parse: Callable[[Object], T], kind: client.Kind, **options: Any) -> Fetched[list[T]]:
+        def listed[T](parse: Callable[[Object], T], kind: k.Kind, **options: Any) -> Fetched[list[T]]:
             return fetch(lambda: list(map(parse, cluster.list(kind, all_namespaces=everywhere, **options))))
 
-        workloads = listed(Workload, client.WORKLOAD, without=[TEMPLATES])
+        workloads = listed(Workload, k.WORKLOAD, without=[TEMPLATES])
         if workloads.seen is None:
             return UsedChips(workloads=workloads, everywhere=everywhere)
-        pods = listed(Pod, client.POD, fields=uncounted.FIELDS, without=uncounted.UNUSED)
+        pods = listed(Pod, k.POD, fields=uncounted.FIELDS, without=uncounted.UNUSED)
         ray_clusters: Fetched[list[ApiObject]] = Fetched([])
         if uncounted.needs_ray_clusters(pods.seen or [], workloads.seen):
-            ray_clusters = listed(ApiObject, client.RAY_CLUSTER)
+            ray_clusters = listed(ApiObject, k.RAY_CLUSTER)
         return UsedChips(pods, workloads, ray_clusters, everywhere)
 
     used = read(everywhere=True)
@@ -104,7 +105,7 @@ def _used_chips(cluster: Cluster) -> UsedChips:
 def _teams(cluster: Cluster, teams: TeamObjects, ask: Callable[..., Future[Fetched[Any]]]) -> TeamObjects:
     """Read what separates the teams: first all but the roles, then the roles that their members have."""
     asked: dict[str, Future[Fetched[Any]]] = {
-        "namespaces": ask(cluster.list, client.NAMESPACE),
+        "namespaces": ask(cluster.list, k.NAMESPACE),
         "daemon_sets": ask(cluster.list, DAEMON_SET, all_namespaces=True),
         "network_policies": ask(cluster.list, NETWORK_POLICY, labels=label_keys.TEAM, all_namespaces=True),
         "policies": ask(cluster.list, POLICY, labels=_OURS),
