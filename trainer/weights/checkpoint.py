@@ -61,10 +61,9 @@ class Checkpoint:
                     f"{self.path} has the parameter {name}, which the model of this run config does not have."
                 )
         for name, shape in wanted.items():
-            if (stored_shape := tuple(self._open(name).shape)) != shape:
+            if (have := tuple(self._open(name).shape)) != shape:
                 raise ConfigError(
-                    f"{self.path}: the parameter {name} has the shape {stored_shape}, but the run config's model has "
-                    f"{shape}."
+                    f"{self.path}: the parameter {name} has the shape {have}, but the run config's model has {shape}."
                 )
 
     def parts(self, array: Array) -> Iterator[Iterator[np.ndarray[Any, Any]]]:

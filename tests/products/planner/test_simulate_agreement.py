@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from launcher.products.planner.scheduler import preemption
-from launcher.products.planner.scheduler.state import WorkloadInfo
+from launcher.products.planner.scheduler.state import JobState
 from launcher.products.planner.simulation.scenario_file import read_scenarios
 from tests import upstream
 from tests.products.planner.simulate_proof import delays, page
@@ -60,7 +60,7 @@ def test_delays_do_not_hide_a_wrong_order_of_candidates(monkeypatch: pytest.Monk
     lines = [line for line in read_scenarios(recording("classic")) if line.id in known]
     assert all(delays.Explanation(line, known[line.id]).holds for line in lines)
 
-    def oldest_first(workload: WorkloadInfo, preemptor: WorkloadInfo) -> tuple[object, ...]:
+    def oldest_first(workload: JobState, preemptor: JobState) -> tuple[object, ...]:
         return not workload.evicted, workload.queue is preemptor.queue, workload.priority, workload.reserved
 
     monkeypatch.setattr(preemption, "preemption_order", oldest_first)

@@ -15,7 +15,7 @@ from launcher.products.planner.scheduler.pending import Pending
 from launcher.products.planner.scheduler.preemption import Target
 from launcher.products.planner.scheduler.rules import Rules
 from launcher.products.planner.scheduler.shares import Share, Shares
-from launcher.products.planner.scheduler.state import RootCohort, Usage, WorkloadInfo
+from launcher.products.planner.scheduler.state import JobState, RootCohort, Usage
 
 _ZERO = Decimal()
 
@@ -24,7 +24,7 @@ _ZERO = Decimal()
 class Entry:
     """A head, with the flavors and the preemptions that it was nominated with."""
 
-    workload: WorkloadInfo
+    workload: JobState
     assignment: Assignment
     targets: Sequence[Target]
 
@@ -38,8 +38,8 @@ class Scheduler:
     sharing: FairSharing | None
     rules: Rules
     unavailable: Set[str]
-    admit: Callable[[WorkloadInfo, Assignment], None]
-    evict: Callable[[Target, WorkloadInfo], None]
+    admit: Callable[[JobState, Assignment], None]
+    evict: Callable[[Target, JobState], None]
     _assigner: FlavorAssigner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class Scheduler:
             for name, pending in self.pending.items()
             if self.root_cohort.queues[name].active and (head := pending.head()) is not None
         ]
-        preempted: dict[str, WorkloadInfo] = {}
+        preempted: dict[str, JobState] = {}
         reserved: list[tuple[QuotaNode, Usage]] = []
         changed = False
         for entry in self._ordered(entries):
@@ -64,7 +64,7 @@ class Scheduler:
 
     # --- nomination ---
 
-    def _nominate(self, workload: WorkloadInfo) -> Entry:
+    def _nominate(self, workload: JobState) -> Entry:
         """Find flavors and preemptions for a head. The result holds until the state of the root cohort changes."""
         if workload.memo is not None and workload.memo[0] == self.root_cohort.version:
             entry = workload.memo[1]
@@ -80,12 +80,12 @@ class Scheduler:
         workload.memo = self.root_cohort.version, entry
         return entry
 
-    def _targets(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
+    def _targets(self, workload: JobState, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
         if self.sharing is not None:
             return self.sharing.targets(workload, kinds, requests)
         return preemption.targets(self.root_cohort, workload, kinds, requests)
 
-    def _simulate(self, workload: WorkloadInfo, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
+    def _simulate(self, workload: JobState, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
         """Simulate the preemption for one resource (pkg/scheduler/preemption/preemption_oracle.go)."""
         targets = self._targets(workload, frozenset({what}), {what: amount})
         node = workload.queue.node
@@ -149,9 +149,7 @@ class Scheduler:
 
     # --- decisions ---
 
-    def _process(
-        self, entry: Entry, preempted: dict[str, WorkloadInfo], reserved: list[tuple[QuotaNode, Usage]]
-    ) -> bool:
+    def _process(self, entry: Entry, preempted: dict[str, JobState], reserved: list[tuple[QuotaNode, Usage]]) -> bool:
         """Admit a workload, preempt others for it, or set it aside. Returns whether anything has changed."""
         workload, assignment = entry.workload, entry.assignment
         pending, node = self.pending[workload.queue.name], workload.queue.node

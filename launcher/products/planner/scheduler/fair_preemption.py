@@ -21,7 +21,7 @@ from launcher.products.planner.scheduler.preemption import (
     within_quota,
 )
 from launcher.products.planner.scheduler.shares import Share, Shares
-from launcher.products.planner.scheduler.state import NEVER, QueueState, RootCohort, Usage, WorkloadInfo
+from launcher.products.planner.scheduler.state import NEVER, JobState, QueueState, RootCohort, Usage
 
 _STRATEGIES: dict[PreemptionStrategy, Callable[[Share, Share, Share], bool]] = {
     # Rules S2-a and S2-b of Kueue's KEP 1714: the share of the preemptor with the new workload, the share of the other
@@ -40,7 +40,7 @@ class FairSharing:
     strategies: Sequence[PreemptionStrategy]
     within_nominal: bool
 
-    def targets(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
+    def targets(self, workload: JobState, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
         """Return the workloads to preempt so that the requests fit; [] if preemption does not help."""
         candidates = self._candidates(workload, kinds)
         if not candidates:
@@ -58,9 +58,9 @@ class FairSharing:
         restore(self.root_cohort, removed)
         return removed
 
-    def _candidates(self, workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[WorkloadInfo]:
+    def _candidates(self, workload: JobState, kinds: frozenset[FlavorResource]) -> list[JobState]:
         policies, own = workload.queue.policies, workload.queue
-        candidates: list[WorkloadInfo] = []
+        candidates: list[JobState] = []
         if policies.within != NEVER:
             candidates += [
                 candidate
@@ -79,16 +79,16 @@ class FairSharing:
 
     def _first(
         self,
-        workload: WorkloadInfo,
+        workload: JobState,
         kinds: frozenset[FlavorResource],
         requests: Usage,
-        candidates: list[WorkloadInfo],
+        candidates: list[JobState],
         removed: list[Target],
-    ) -> tuple[bool, list[WorkloadInfo]]:
+    ) -> tuple[bool, list[JobState]]:
         """Preempt by the first strategy. Returns whether the requests fit, and the candidates that it does not take."""
         strategy = _STRATEGIES[self.strategies[0]]
         entitled = self.within_nominal and within_quota(workload.queue.node, kinds)
-        retry: list[WorkloadInfo] = []
+        retry: list[JobState] = []
         order = _QueueOrder(self, workload, candidates)
         for queue in order.queues():
             if queue is workload.queue or entitled:
@@ -111,9 +111,7 @@ class FairSharing:
                 break  # another queue may have the highest share now
         return False, retry
 
-    def _second(
-        self, workload: WorkloadInfo, requests: Usage, retry: list[WorkloadInfo], removed: list[Target]
-    ) -> bool:
+    def _second(self, workload: JobState, requests: Usage, retry: list[JobState], removed: list[Target]) -> bool:
         """Preempt at most one workload of each queue by the second strategy, which must be LessThanInitialShare."""
         order = _QueueOrder(self, workload, retry)
         for queue in order.queues():
@@ -127,7 +125,7 @@ class FairSharing:
             order.drop(queue)
         return False
 
-    def _remove(self, workload: WorkloadInfo, requests: Usage, target: Target, removed: list[Target]) -> bool:
+    def _remove(self, workload: JobState, requests: Usage, target: Target, removed: list[Target]) -> bool:
         """Remove a workload, and return whether the requests fit now."""
         self.root_cohort.remove_usage(target.workload)
         removed.append(target)
@@ -136,11 +134,11 @@ class FairSharing:
         self._count(workload, requests)
         return enough
 
-    def _count(self, workload: WorkloadInfo, requests: Usage) -> None:
+    def _count(self, workload: JobState, requests: Usage) -> None:
         for what, amount in requests.items():
             workload.queue.node.add_usage(what, amount)
 
-    def _uncount(self, workload: WorkloadInfo, requests: Usage) -> None:
+    def _uncount(self, workload: JobState, requests: Usage) -> None:
         for what, amount in requests.items():
             workload.queue.node.remove_usage(what, amount)
 
@@ -150,9 +148,9 @@ class _QueueOrder:
     """The queues to take candidates from: at each cohort, the child with the highest share."""
 
     sharing: FairSharing
-    preemptor: WorkloadInfo
-    candidates: list[WorkloadInfo]
-    _left: dict[str, list[WorkloadInfo]] = field(default_factory=dict)
+    preemptor: JobState
+    candidates: list[JobState]
+    _left: dict[str, list[JobState]] = field(default_factory=dict)
     _pruned: set[int] = field(default_factory=set)
     _own: set[int] = field(default_factory=set)
 
@@ -177,7 +175,7 @@ class _QueueOrder:
     def left(self, queue: QueueState) -> bool:
         return bool(self._left.get(queue.name))
 
-    def pop(self, queue: QueueState) -> WorkloadInfo:
+    def pop(self, queue: QueueState) -> JobState:
         return self._left[queue.name].pop(0)
 
     def drop(self, queue: QueueState) -> None:

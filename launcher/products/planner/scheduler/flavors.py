@@ -11,7 +11,7 @@ from launcher.k8s.kueue.queues import FlavorResource
 from launcher.k8s.kueue.quota import Fit, QuotaNode
 from launcher.products.planner.scheduler.model import PodSetRequest
 from launcher.products.planner.scheduler.rules import Rules
-from launcher.products.planner.scheduler.state import NEVER, Policies, Usage, WorkloadInfo
+from launcher.products.planner.scheduler.state import NEVER, JobState, Policies, Usage
 
 _ZERO = Decimal()
 
@@ -26,7 +26,7 @@ class Mode(IntEnum):
     FIT = 4
 
 
-Simulate = Callable[[WorkloadInfo, FlavorResource, Decimal], tuple[Mode, int]]
+Simulate = Callable[[JobState, FlavorResource, Decimal], tuple[Mode, int]]
 """Simulate a preemption: return the mode, and the height of the cohort that is borrowed from after it."""
 
 
@@ -72,7 +72,7 @@ class FlavorAssigner:
     unavailable: Set[str]
     simulate: Simulate
 
-    def assign(self, workload: WorkloadInfo) -> Assignment:
+    def assign(self, workload: JobState) -> Assignment:
         """Assign a flavor to each resource of each pod set."""
         made = Assignment()
         for index, pod_set in enumerate(workload.job.pod_sets):
@@ -83,7 +83,7 @@ class FlavorAssigner:
         return made
 
     def _assign_pod_set(
-        self, made: Assignment, workload: WorkloadInfo, pod_set: PodSetRequest, last: Mapping[str, int]
+        self, made: Assignment, workload: JobState, pod_set: PodSetRequest, last: Mapping[str, int]
     ) -> bool:
         """Add the flavors of a pod set. Returns False if no flavor fits."""
         queue = workload.queue
@@ -118,7 +118,7 @@ class FlavorAssigner:
 
     def _search(
         self,
-        workload: WorkloadInfo,
+        workload: JobState,
         pod_set: PodSetRequest,
         amounts: Mapping[str, Decimal],
         candidates: tuple[str, ...],
@@ -156,7 +156,7 @@ class FlavorAssigner:
             best.tried = attempted
         return best
 
-    def _fit(self, workload: WorkloadInfo, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
+    def _fit(self, workload: JobState, what: FlavorResource, amount: Decimal) -> tuple[Mode, int]:
         """Return how the queue can give an amount, and the height of the cohort that it borrows from."""
         node, policies = workload.queue.node, workload.queue.policies
         fit = node.fit(what, amount)

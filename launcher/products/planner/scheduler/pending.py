@@ -11,12 +11,12 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from launcher.products.planner.scheduler.rules import Rules
-from launcher.products.planner.scheduler.state import WorkloadInfo
+from launcher.products.planner.scheduler.state import JobState
 
 _Shape = tuple[object, ...]
 
 
-def _order(workload: WorkloadInfo) -> tuple[int, float, str]:
+def _order(workload: JobState) -> tuple[int, float, str]:
     return workload.order
 
 
@@ -26,20 +26,20 @@ class Pending:
     def __init__(self, *, strict: bool, rules: Rules) -> None:
         self._strict = strict
         self._rules = rules
-        self._shapes: dict[_Shape, list[WorkloadInfo]] = {}
+        self._shapes: dict[_Shape, list[JobState]] = {}
         self._aside: set[_Shape] = set()
-        self._preemptor: WorkloadInfo | None = None
+        self._preemptor: JobState | None = None
 
-    def __iter__(self) -> Iterator[WorkloadInfo]:
+    def __iter__(self) -> Iterator[JobState]:
         for waiting in self._shapes.values():
             yield from waiting
 
-    def add(self, workload: WorkloadInfo) -> None:
+    def add(self, workload: JobState) -> None:
         insort(self._shapes.setdefault(workload.shape, []), workload, key=_order)
         if not self._rules.by_shape:
             self._aside.discard(workload.shape)
 
-    def remove(self, workload: WorkloadInfo) -> None:
+    def remove(self, workload: JobState) -> None:
         """Remove a workload that is admitted."""
         waiting = self._shapes[workload.shape]
         del waiting[bisect_left(waiting, workload.order, key=_order)]
@@ -48,7 +48,7 @@ class Pending:
         if self._preemptor is workload:
             self._preemptor = None
 
-    def head(self) -> WorkloadInfo | None:
+    def head(self) -> JobState | None:
         """Return the workload to try next. In a queue that is not strict, one that waits for preemptions is first."""
         first = self._preemptor
         if first is not None and not self._strict and first.shape not in self._aside:
@@ -56,15 +56,15 @@ class Pending:
         heads = (waiting[0] for shape, waiting in self._shapes.items() if shape not in self._aside)
         return min(heads, key=_order, default=None)
 
-    def waits_for_preemption(self, workload: WorkloadInfo) -> None:
+    def waits_for_preemption(self, workload: JobState) -> None:
         self._preemptor = workload
 
-    def stops_waiting(self, workload: WorkloadInfo) -> None:
+    def stops_waiting(self, workload: JobState) -> None:
         """Note that a workload does not wait for preemptions. Versions before this fix leave it first in its queue."""
         if self._preemptor is workload and self._rules.frees_the_head:
             self._preemptor = None
 
-    def set_aside(self, workload: WorkloadInfo) -> bool:
+    def set_aside(self, workload: JobState) -> bool:
         """Set a workload aside, with all others of its shape. Returns False if the queue is strict: it stays first."""
         self.stops_waiting(workload)
         if not self._strict:

@@ -13,10 +13,10 @@ from launcher.products.planner.scheduler.state import (
     LOWER_OR_NEWER,
     LOWER_PRIORITY,
     NEVER,
+    JobState,
     QueueState,
     RootCohort,
     Usage,
-    WorkloadInfo,
 )
 
 IN_QUEUE = "InClusterQueue"
@@ -30,7 +30,7 @@ _ZERO = Decimal()
 class Target:
     """A workload that is to be preempted, with Kueue's reason."""
 
-    workload: WorkloadInfo
+    workload: JobState
     reason: str
 
 
@@ -41,13 +41,13 @@ class _Candidate:
     `borrowing` is False if it can only be preempted for a workload that does not borrow.
     """
 
-    workload: WorkloadInfo
+    workload: JobState
     reason: str
     meets: QuotaNode | None = None
     borrowing: bool = True
 
 
-def may_preempt(policy: str, workload: WorkloadInfo, candidate: WorkloadInfo) -> bool:
+def may_preempt(policy: str, workload: JobState, candidate: JobState) -> bool:
     """Return whether a policy of preemption allows a workload to preempt another."""
     if policy == ANY:
         return True
@@ -56,7 +56,7 @@ def may_preempt(policy: str, workload: WorkloadInfo, candidate: WorkloadInfo) ->
     return policy == LOWER_OR_NEWER and workload.priority == candidate.priority and workload.created < candidate.created
 
 
-def preemption_order(workload: WorkloadInfo, preemptor: WorkloadInfo) -> tuple[bool, bool, int, float, str]:
+def preemption_order(workload: JobState, preemptor: JobState) -> tuple[bool, bool, int, float, str]:
     """Return the order of candidates: being evicted, of other queues, of low priority, admitted late."""
     return (
         not workload.evicted,
@@ -67,7 +67,7 @@ def preemption_order(workload: WorkloadInfo, preemptor: WorkloadInfo) -> tuple[b
     )
 
 
-def fits(workload: WorkloadInfo, requests: Mapping[FlavorResource, Decimal], *, borrowing: bool) -> bool:
+def fits(workload: JobState, requests: Mapping[FlavorResource, Decimal], *, borrowing: bool) -> bool:
     """Return whether the quota that is free now is enough."""
     node = workload.queue.node
     for what, amount in requests.items():
@@ -78,18 +78,16 @@ def fits(workload: WorkloadInfo, requests: Mapping[FlavorResource, Decimal], *, 
     return True
 
 
-def targets(
-    root_cohort: RootCohort, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage
-) -> list[Target]:
+def targets(root: RootCohort, workload: JobState, kinds: frozenset[FlavorResource], requests: Usage) -> list[Target]:
     """Return the workloads to preempt so that the requests fit; [] if preemption does not help.
 
     Candidates are removed in their order until the requests fit; then those that need not go are put back.
     """
-    if not _can_help(root_cohort, workload, requests):
+    if not _can_help(root, workload, requests):
         return []
     queue = workload.queue
     same = _in_queue(workload, kinds)
-    above, others = _in_cohort(root_cohort, workload, kinds, requests)
+    above, others = _in_cohort(root, workload, kinds, requests)
     ordered = []
     for evicted in (True, False):
         for group in (above, others, same):
@@ -106,17 +104,17 @@ def targets(
     for borrowing in attempts:
         removed: list[Target] = []
         for candidate in _valid(ordered, workload, kinds, borrowing):
-            root_cohort.remove_usage(candidate.workload)
+            root.remove_usage(candidate.workload)
             removed.append(Target(candidate.workload, candidate.reason))
             if fits(workload, requests, borrowing=borrowing):
-                removed = put_back(root_cohort, workload, requests, removed, borrowing=borrowing)
-                restore(root_cohort, removed)
+                removed = put_back(root, workload, requests, removed, borrowing=borrowing)
+                restore(root, removed)
                 return removed
-        restore(root_cohort, removed)
+        restore(root, removed)
     return []
 
 
-def _can_help(root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage) -> bool:
+def _can_help(root: RootCohort, workload: JobState, requests: Usage) -> bool:
     """Return False if no preemption can help: a quick upper bound of what `targets` does. It only saves time."""
     queue, policies = workload.queue, workload.queue.policies
     node = queue.node
@@ -138,7 +136,7 @@ def _can_help(root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage) 
                 return False
         others = missing - own
         if policies.reclaim != NEVER:
-            for other in root_cohort.queues.values():
+            for other in root.queues.values():
                 if other is not queue and other.node.is_borrowing_with(what):
                     others -= other.reclaimable(what, policies.reclaim, workload.priority)
                     if others <= 0:
@@ -149,7 +147,7 @@ def _can_help(root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage) 
 
 
 def put_back(
-    root_cohort: RootCohort, workload: WorkloadInfo, requests: Usage, removed: list[Target], *, borrowing: bool
+    root_cohort: RootCohort, workload: JobState, requests: Usage, removed: list[Target], *, borrowing: bool
 ) -> list[Target]:
     """Put back the workloads that need not go, the last removed first, and return the others in Kueue's order."""
     left = list(removed)
@@ -173,7 +171,7 @@ def within_quota(node: QuotaNode, kinds: frozenset[FlavorResource]) -> bool:
 
 
 def _valid(
-    ordered: list[_Candidate], workload: WorkloadInfo, kinds: frozenset[FlavorResource], borrowing: bool
+    ordered: list[_Candidate], workload: JobState, kinds: frozenset[FlavorResource], borrowing: bool
 ) -> Iterator[_Candidate]:
     """Yield the candidates that may go now: the candidates before them can make them invalid."""
     for candidate in ordered:
@@ -195,7 +193,7 @@ def _up_to(node: QuotaNode, end: QuotaNode) -> Iterator[QuotaNode]:
         yield cohort
 
 
-def _in_queue(workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[_Candidate]:
+def _in_queue(workload: JobState, kinds: frozenset[FlavorResource]) -> list[_Candidate]:
     policy = workload.queue.policies.within
     if policy == NEVER:
         return []
@@ -208,7 +206,7 @@ def _in_queue(workload: WorkloadInfo, kinds: frozenset[FlavorResource]) -> list[
 
 
 def _in_cohort(
-    root_cohort: RootCohort, workload: WorkloadInfo, kinds: frozenset[FlavorResource], requests: Usage
+    root_cohort: RootCohort, workload: JobState, kinds: frozenset[FlavorResource], requests: Usage
 ) -> tuple[list[_Candidate], list[_Candidate]]:
     """Return the candidates of other queues: those whose quota is nearer to this queue, and the others.
 
@@ -236,7 +234,7 @@ def _in_cohort(
     return above, others
 
 
-def _candidate(workload: WorkloadInfo, candidate: WorkloadInfo, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
+def _candidate(workload: JobState, candidate: JobState, cohort: QuotaNode, *, nearer: bool) -> _Candidate:
     policies = workload.queue.policies
     if nearer:
         return _Candidate(candidate, RECLAMATION, cohort)

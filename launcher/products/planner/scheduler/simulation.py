@@ -20,7 +20,7 @@ from launcher.products.planner.scheduler.pending import Pending
 from launcher.products.planner.scheduler.preemption import Target
 from launcher.products.planner.scheduler.rules import Rules
 from launcher.products.planner.scheduler.shares import Shares, weight_of
-from launcher.products.planner.scheduler.state import QueueState, RootCohort, WorkloadInfo
+from launcher.products.planner.scheduler.state import JobState, QueueState, RootCohort
 
 RETRY_AFTER = 1.0
 """The seconds from a release of quota until Kueue tries again what was set aside (inadmissible_workloads.go, 0.17)."""
@@ -57,7 +57,7 @@ class _Simulation:
         self._queues: dict[str, QueueState] = {}
         self._root_cohorts: dict[str, RootCohort] = {}  # by the name of a queue
         self._schedulers: dict[int, Scheduler] = {}
-        self._workloads: dict[str, WorkloadInfo] = {}
+        self._workloads: dict[str, JobState] = {}
         self._ends: dict[str, int] = {}  # the entry of the agenda with the end of a workload, if it is valid
         self._releases: dict[str, int] = {}  # the entry with the release of an evicted workload, if it is valid
         self._to_try: set[int] = set()  # root cohorts that are tried again soon
@@ -100,7 +100,7 @@ class _Simulation:
                 raise LauncherError(f"There are two jobs with the name {job.name}.")
             if job.takes < 0 or job.admission_delay < 0 or min(job.frees, default=0.0) < 0:
                 raise LauncherError(f"The job {job.name} has a negative duration.")
-            workload = self._workloads[job.name] = WorkloadInfo(job, self._queues[job.queue])
+            workload = self._workloads[job.name] = JobState(job, self._queues[job.queue])
             self._attempts[job.name] = []
             if job.holding is not None:
                 self._reserve(workload, job.holding.flavors, job.holding.reserved)
@@ -138,7 +138,7 @@ class _Simulation:
             for queue in value.queues:
                 self._pending[queue].try_again()
             self._schedule(value)
-        elif isinstance(value, WorkloadInfo):
+        elif isinstance(value, JobState):
             if kind == _CREATED:
                 self._record(Event(self._now, name, "created"))
                 self._wait(value)
@@ -164,17 +164,17 @@ class _Simulation:
 
     # --- what happens to a workload ---
 
-    def _wait(self, workload: WorkloadInfo) -> None:
+    def _wait(self, workload: JobState) -> None:
         root_cohort = self._root_cohorts[workload.queue.name]
         self._pending[workload.queue.name].add(workload)
         self._schedule(root_cohort)
 
-    def _admit(self, workload: WorkloadInfo, assignment: Assignment) -> None:
+    def _admit(self, workload: JobState, assignment: Assignment) -> None:
         at = self._now + self._latency
         self._reserve(workload, tuple(assignment.flavors), at)
         self._record(Event(at, workload.name, "admitted", workload.flavors))
 
-    def _reserve(self, workload: WorkloadInfo, flavors: Flavors, at: float) -> None:
+    def _reserve(self, workload: JobState, flavors: Flavors, at: float) -> None:
         """Let a workload hold quota since a time, and plan its end."""
         job, root_cohort = workload.job, self._root_cohorts[workload.queue.name]
         workload.flavors, workload.reserved, workload.evicted = flavors, at, False
@@ -194,7 +194,7 @@ class _Simulation:
         self._ends[workload.name] = self._plan(end, _FINISHED, workload.name, workload)
         self._attempts[workload.name].append(Attempt(workload.name, flavors, at, workload.admitted))
 
-    def _finish(self, workload: WorkloadInfo) -> None:
+    def _finish(self, workload: JobState) -> None:
         """End a workload. It may end while it is being evicted, before its pods have stopped."""
         del self._ends[workload.name]
         self._releases.pop(workload.name, None)
@@ -202,10 +202,10 @@ class _Simulation:
         self._close(workload, end=self._now, released=self._now, kept=workload.job.takes)
         self._free(workload)
 
-    def _evict(self, target: Target, by: WorkloadInfo) -> None:
+    def _evict(self, target: Target, by: JobState) -> None:
         self._stop(target.workload, Eviction(target.reason, by.name), self._now + self._latency)
 
-    def _stop(self, workload: WorkloadInfo, why: Eviction, at: float) -> None:
+    def _stop(self, workload: JobState, why: Eviction, at: float) -> None:
         """Start an eviction: the workload holds its quota until its pods have stopped."""
         job, root_cohort = workload.job, self._root_cohorts[workload.queue.name]
         workload.evicted = True
@@ -225,14 +225,14 @@ class _Simulation:
         self._close(workload, end=at, eviction=why, kept=workload.kept)
         self._releases[workload.name] = self._plan(at + frees, _RELEASED, workload.name, workload)
 
-    def _release(self, workload: WorkloadInfo) -> None:
+    def _release(self, workload: JobState) -> None:
         del self._ends[workload.name], self._releases[workload.name]
         self._record(Event(self._now, workload.name, "released"))
         self._close(workload, released=self._now)
         self._free(workload)
         self._wait(workload)
 
-    def _free(self, workload: WorkloadInfo) -> None:
+    def _free(self, workload: JobState) -> None:
         """Release quota. The heads that wait are tried at once, and the workloads that were set aside soon after."""
         root_cohort = self._root_cohorts[workload.queue.name]
         root_cohort.remove_usage(workload)
@@ -268,7 +268,7 @@ class _Simulation:
     def _record(self, event: Event) -> None:
         self._events.append(event)
 
-    def _close(self, workload: WorkloadInfo, **changes: Any) -> None:
+    def _close(self, workload: JobState, **changes: Any) -> None:
         attempts = self._attempts[workload.name]
         attempts[-1] = replace(attempts[-1], **changes)
 
@@ -288,7 +288,7 @@ class _Simulation:
         return dict(sorted(reasons.items())), blocked_by
 
 
-def _why_never(workload: WorkloadInfo, queue: QueueState) -> str:
+def _why_never(workload: JobState, queue: QueueState) -> str:
     """Return why a job could not start even without the other jobs, or ""."""
     if not queue.active:
         return f"the queue {queue.name} is stopped"

@@ -51,7 +51,7 @@ class Policies:
         )
 
 
-class WorkloadInfo:
+class JobState:
     """A job in its queue, waiting or with quota. `usage` has the quota that it holds."""
 
     __slots__ = (
@@ -119,11 +119,11 @@ class QueueState:
         self.policies = Policies.of(source)
         self.strict = source.strict
         self.active = not source.stopped
-        self.running: dict[str, WorkloadInfo] = {}
+        self.running: dict[str, JobState] = {}
         self._held: dict[FlavorResource, dict[int, Decimal]] = {}  # the usage of the running workloads by priority
         self._largest: dict[FlavorResource, Decimal] = {}  # the largest usage of one workload so far
 
-    def start(self, workload: WorkloadInfo) -> None:
+    def start(self, workload: JobState) -> None:
         """Add a workload that holds quota."""
         self.running[workload.name] = workload
         for what, amount in workload.usage.items():
@@ -131,7 +131,7 @@ class QueueState:
             held[workload.priority] = held.get(workload.priority, _ZERO) + amount
             self._largest[what] = max(amount, self._largest.get(what, _ZERO))
 
-    def stop(self, workload: WorkloadInfo) -> None:
+    def stop(self, workload: JobState) -> None:
         """Remove a workload that has released its quota."""
         del self.running[workload.name]
         for what, amount in workload.usage.items():
@@ -181,12 +181,12 @@ class RootCohort:
         self.queues: dict[str, QueueState] = {}
         self.version = 0
 
-    def add_usage(self, workload: WorkloadInfo) -> None:
+    def add_usage(self, workload: JobState) -> None:
         """Count the usage of a workload."""
         for what, amount in workload.usage.items():
             workload.queue.node.add_usage(what, amount)
 
-    def remove_usage(self, workload: WorkloadInfo) -> None:
+    def remove_usage(self, workload: JobState) -> None:
         """Do not count the usage of a workload any more."""
         for what, amount in workload.usage.items():
             workload.queue.node.remove_usage(what, amount)

@@ -111,20 +111,19 @@ def expected_cells(expectation: Expectation) -> list[str]:
     ]
 
 
-def details(expectation: Expectation) -> Iterator[str]:
+def details(start: Expectation) -> Iterator[str]:
     """Yield a sentence for each thing that a run waits for, preempts, or is preempted by."""
-    name = expectation.run.job.name
-    if expectation.never:
-        yield f"{name} does not start: {expectation.never}."
-    elif expectation.behind:
-        queue = expectation.run.job.queue
-        yield f"{name} waits behind {expectation.behind}: the queue {queue} admits runs strictly in order."
-    if expectation.waits_for:
-        yield f"{name} waits for the quota of {_words(expectation.waits_for)}."
-    if expectation.preempts:
-        yield f"{name} preempts {_words(expectation.preempts)}."
-    if expectation.preempted_by:
-        yield f"{name} is preempted by {_words(expectation.preempted_by)}, and starts again."
+    name = start.run.job.name
+    if start.never:
+        yield f"{name} does not start: {start.never}."
+    elif start.behind:
+        yield f"{name} waits behind {start.behind}: the queue {start.run.job.queue} admits runs strictly in order."
+    if start.waits_for:
+        yield f"{name} waits for the quota of {_words(start.waits_for)}."
+    if start.preempts:
+        yield f"{name} preempts {_words(start.preempts)}."
+    if start.preempted_by:
+        yield f"{name} is preempted by {_words(start.preempted_by)}, and starts again."
 
 
 def _words(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from launcher.products.planner.scheduler import simulation
 from launcher.products.planner.scheduler.flavors import Assignment
 from launcher.products.planner.scheduler.model import Event, Eviction, Outcome, Scenario
 from launcher.products.planner.scheduler.preemption import Target
-from launcher.products.planner.scheduler.state import WorkloadInfo
+from launcher.products.planner.scheduler.state import JobState
 from launcher.products.planner.simulation.event_lines import as_line
 from launcher.products.planner.simulation.scenario_file import ScenarioLine
 from tests.products.planner.simulate_proof.agreement import CLOSE, compare, first_difference
@@ -81,13 +81,13 @@ class DelayedSimulation(simulation._Simulation):
         return self._delays.get(key, 0.0)
 
     def _plan(self, at: float, kind: int, name: str, value: object) -> int:
-        if kind == simulation._CREATED and isinstance(value, WorkloadInfo):
+        if kind == simulation._CREATED and isinstance(value, JobState):
             value.created += self._delay("age", name, at)
         if kind in _KINDS:
             at = max(self._now, at + self._delay(_KINDS[kind], name, at))
         return super()._plan(at, kind, name, value)
 
-    def _admit(self, workload: WorkloadInfo, assignment: Assignment) -> None:
+    def _admit(self, workload: JobState, assignment: Assignment) -> None:
         name = workload.name
         at = max(self._now, self._now + self._latency + self._delay("decision", name, self._now))
         self._reserve(workload, tuple(assignment.flavors), at)
@@ -101,7 +101,7 @@ class DelayedSimulation(simulation._Simulation):
             self._releases[name] = super()._plan(after, simulation._RELEASED, name, workload)
             self._ends[name] = -1
 
-    def _evict(self, target: Target, by: WorkloadInfo) -> None:
+    def _evict(self, target: Target, by: JobState) -> None:
         name = target.workload.name
         at = max(self._now, self._now + self._latency + self._delay("decision", name, self._now))
         self._stop(target.workload, Eviction(target.reason, by.name), at)
