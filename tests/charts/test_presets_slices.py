@@ -156,7 +156,8 @@ def read_by_the_charts(helm: Path, folder: Path, cases: Sequence[Case]) -> list[
     (folder / "templates" / "slices.yaml").write_text(
         "{{- $table := .Values.common.accelerators }}\n"
         "{{- range .Values.cases }}\n"
-        'slice: {{ include "common.slice" (dict "slice" . "accelerators" $table "key" "slice") }}\n'
+        '{{- include "common.slice" (dict "slice" . "accelerators" $table "key" "slice" "into" .) }}\n'
+        "slice: {{ .resolved | toJson }}\n"
         "{{- end }}\n"
     )
     file = folder / "cases.json"

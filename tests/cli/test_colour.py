@@ -17,7 +17,8 @@ def test_colours_on_a_terminal_only(launcher: Launcher) -> None:
     launcher("submit", "-f", file, "--name", "bad", "--set", 'run.command=["false"]')
     _, output = on_terminal(launcher, "list")
     lines = [line.rstrip() for line in output.splitlines()]
-    assert re.sub(r"\d+ s$", "N s", lines[1]) == f"bad   local  {RED}failed{OFF}     N s"
+    reason = "The command ended with exit code 1."
+    assert re.sub(r"\d+ s ", "N s ", lines[1]) == f"bad   local  {RED}failed{OFF}     N s  {reason}"
     assert re.sub(r"\d+ s$", "N s", lines[2]) == f"demo  local  {GREEN}succeeded{OFF}  N s"
     assert f"state      {GREEN}succeeded{OFF}" in on_terminal(launcher, "status", "demo")[1]
     assert on_terminal(launcher, "status", "x")[1].startswith(f"{RED}Error{OFF}: The run")

@@ -14,5 +14,5 @@
 "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
 "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb": {"project": "",
 "entity": "", "secret": {"name": ""}}}, "data": {"files": [], "corpus": "", "heldOut": {"files": []}, "tokenizer":
-{"path": ""}}, "from": "", "tuning": {"template": ""}}
+{"path": ""}}, "from": "", "tuning": {"template": "", "columns": {}, "samples": [], "lora": {"targets": []}}}
 {{- end -}}
