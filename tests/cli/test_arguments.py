@@ -75,7 +75,8 @@ def test_help_and_version_are_commands_too(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("verb", verbs())
 def test_every_verb_has_an_example_and_a_page(launcher: Launcher, verb: str) -> None:
-    described = CORE.get(verb) or plugins.product_of(verb).commands[verb]  # type: ignore[union-attr]
+    product = plugins.product_of(verb)
+    described = CORE[verb] if product is None else product.commands[verb]
     commands, page = described.examples, described.page
     assert (CHECKOUT / page).is_file()
     for command in commands:
