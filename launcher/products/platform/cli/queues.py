@@ -28,7 +28,7 @@ def command(target: Target, everywhere: bool, form: str) -> None:
     hold. FREE is what a run can get now without a preemption, including what the queue may borrow. RUNS are admitted,
     and WAITING are not.
 
-    The second table has the use of each namespace. Of flavors with chips, only the chips are shown; -o json and yaml
+    The second table has the use of each namespace. For flavors with chips, only the chips are shown; -o json and yaml
     have all resources.
     """
 
