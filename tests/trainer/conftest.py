@@ -55,3 +55,11 @@ def rendered(helm4: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     job: dict[str, Any] = yaml.safe_load(template(helm4, charts_dir() / "run", [values]))
     spec: dict[str, Any] = job["spec"]
     return spec
+
+
+@pytest.fixture(scope="session")
+def base(lab: TrainingHarness) -> Run:
+    """A run of plain text, for fine-tunings to start from."""
+    run = lab.train(lab.config("base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    return run

@@ -34,14 +34,6 @@ RANK, ALPHA = 4, 6
 ROWS = [question(number) for number in (128, 7, 12, 31)]
 
 
-@pytest.fixture(scope="module")
-def base(lab: TrainingHarness) -> Run:
-    """A run of plain text to start from."""
-    run = lab.train(lab.config("lora-base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
-    assert run.process.returncode == 0, run.output()[-3000:]
-    return run
-
-
 def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[str, Any], **train: Any) -> Path:
     data = {
         "files": [str(file)],
@@ -54,7 +46,7 @@ def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[st
     values = {"rank": RANK, "alpha": ALPHA}
     tuning = {"method": "lora", "template": PLAIN, **lora}
     tree = json.loads(path.read_text()) | {"tuning": {**tuning, "lora": {**values, **tuning.get("lora", {})}}}
-    path.write_text(json.dumps(tree | {"from": "lora-base@3"}))
+    path.write_text(json.dumps(tree | {"from": "base@3"}))
     return path
 
 
@@ -202,7 +194,7 @@ def test_initial_values_are_those_of_peft(lab: TrainingHarness, base: Run, rows:
         for layer in layers:
             assert 0.8 * width**-0.5 < np.abs(layer).max() <= width**-0.5
     settings = json.loads((folder / "adapter_config.json").read_text())
-    assert settings["base_model_name_or_path"] == "lora-base@3"
+    assert settings["base_model_name_or_path"] == "base@3"
     assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
 
 

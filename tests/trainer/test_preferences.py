@@ -43,14 +43,6 @@ def pairs(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def base(lab: TrainingHarness) -> Run:
-    """A run of plain text to start from."""
-    run = lab.train(lab.config("base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
-    assert run.process.returncode == 0, run.output()[-3000:]
-    return run
-
-
 def config(
     lab: TrainingHarness, name: str, base: Run, rows: list[dict[str, Any]], method: str, held_out: float, **train: Any
 ) -> Path:

@@ -67,14 +67,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def base(lab: TrainingHarness) -> Run:
-    """A run of plain text to start from."""
-    run = lab.train(lab.config("base", hosts=1, steps=4, eval_interval=None, dtype="float32"), "--no-ray")
-    assert run.process.returncode == 0, run.output()[-3000:]
-    return run
-
-
 def config(lab: TrainingHarness, name: str, base: Run, data: dict[str, Any], **train: Any) -> Path:
     tokenizer = {"kind": "sentencepiece", "path": str(lab.tokenizer)}
     weights = str(base.folder / "checkpoints" / "3" / "items")
