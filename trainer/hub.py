@@ -42,7 +42,7 @@ def kept(folder: Path) -> Pins:
     """Return the data sets that a run in this folder reads; {} before its first start."""
     try:
         return cast(Pins, json.loads((folder / PINS_FILE).read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # trainer/__main__.py creates the folder, or names its key
         return {}
     except ValueError as error:  # another host is writing it
         raise DownloadError(f"{folder / PINS_FILE} is not complete; start again.") from error
