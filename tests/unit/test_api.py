@@ -20,6 +20,7 @@ FUNCTIONS = {name: function for name, function in inspect.getmembers(api, inspec
 NAMES = {
     "list": "list_runs",
     "diff": "diff_run",
+    "record": "record_runs",
     "image": "build_image",
     "cluster": "plan_cluster",
     "data": "preview_data",

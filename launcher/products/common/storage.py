@@ -163,6 +163,23 @@ def write_bucket(url: str, folder: Path, names: Sequence[str], say: Callable[[st
         raise _refusal(url, error, "written") from error
 
 
+def write_file(url: str, name: str, data: bytes) -> None:
+    """Write one file below a folder in a bucket, or replace it. Raises LauncherError if it cannot be written."""
+    open_folder = _opener(url, "written")
+
+    def written() -> Mapping[str, Any]:
+        system, path = open_folder()
+        system.pipe_file(f"{path}/{name}", data)
+        return {}
+
+    try:
+        _answered(url, written, "written")
+    except LauncherError:
+        raise
+    except Exception as error:  # as in read_bucket
+        raise _refusal(url, error, "written") from error
+
+
 def _opener(url: str, done: str = "read") -> Callable[[], tuple[Any, str]]:
     """Return a function that returns fsspec's file system for the URL, and the path in it."""
     try:

@@ -17,6 +17,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "maxtext-keys": tables.maxtext_keys,
     "run-config": files.run_config,
     "metrics": files.metrics,
+    "record": files.record,
     "checks": rules_reference.checks,
     "explain": rules_reference.explain,
     "python-api": python.text,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import trainer.metrics
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import chart_defaults, load
+from launcher.products.records import form as records
 from tests.docs.reference.parts import code, page, table
 from trainer.telemetry.chips import Chips
 from trainer.telemetry.prometheus import Endpoint
@@ -123,6 +126,51 @@ def metrics() -> str:
         "and `host`. Only the first host has the metrics of the run. Values that a chip does not report are omitted.",
         table(("metric", "kind", "is"), exported()),
     )
+
+
+def record() -> str:
+    return page(
+        "The record of a run",
+        "launcher/products/records/record.schema.json",
+        "A record is one JSON object in a file whose name ends with `.record.json`. `launcher record` writes it ([Keep "
+        "the records of runs](../how-to/keep-records.md)). Its JSON Schema is "
+        "[record.schema.json](../../launcher/products/records/record.schema.json). A reader ignores keys that it does "
+        "not know, and refuses a later version.",
+        str(records.schema()["description"]),
+        table(("key", "type", "is"), _keys(records.schema())),
+        "## Two records of one run",
+        _MERGE,
+        "## A damaged record",
+        "A file that is not JSON, that the schema rejects, that has a time that is not RFC 3339, that is larger than "
+        "4 MiB or that has a later version is left out. The reader names it, and the reason.",
+    )
+
+
+_MERGE = """\
+The identity of a run is the uid of its object: two records with one uid are one run. A run that is submitted again
+under its name has another object, so it is another run with the same folder. The trainer does not know the uid. Its
+record belongs to the object with its name and its folder, and each attempt to the object that existed when the attempt
+started, with 2 minutes for clocks that differ.
+
+- A key has the value of the record that was written later, unless it is empty there.
+- The cluster decides about the queue, the flavor, the restarts, the preemptions and the user; the trainer about steps,
+  tokens, seconds, goodput and config.
+- A time is the first one that is known. `attempts`, `held`, `notified` and `sources` are joined; two entries that begin
+  within 2 seconds are one.
+- A state that is an end (succeeded, failed, cancelled) stays. If both records have one, that of the cluster counts. A
+  state without a reason gets that of the other record, if its state is the same.
+
+The order of the two does not matter."""
+
+
+def _keys(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    for key, entry in tree["properties"].items():
+        kinds = [entry["type"]] if isinstance(entry["type"], str) else entry["type"]
+        yield code(f"{path}{key}"), " or ".join(kinds), entry["description"]
+        if "properties" in entry:
+            yield from _keys(entry, f"{path}{key}.")
+        elif "properties" in entry.get("items", {}):
+            yield from _keys(entry["items"], f"{path}{key}[].")
 
 
 def events() -> list[tuple[str, str, str]]:

@@ -1,0 +1,1 @@
+"""The product `records`: what is left of a run when it is over."""
