@@ -31,7 +31,6 @@ TPU_LABEL, GPU_LABEL = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com
 """GKE's node labels for the accelerator."""
 TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE = "google.com/tpu", "nvidia.com/gpu", "amd.com/gpu"
 CHIPS = (TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE)
-CHIP_RESOURCES = {TPU_RESOURCE, NVIDIA_RESOURCE, AMD_RESOURCE}
 
 
 def resource(row: Mapping[str, Any]) -> str:

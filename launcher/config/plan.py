@@ -144,9 +144,8 @@ def _check(user: Values, defaults: Values, rules: checks.Rules | None = None) ->
     ]
 
 
-_OF_ALL_SHAPES = {
-    *("topologies", "larger", "machineTypes", "hostMemoryGiB", "defaultMachineType", "dimensions", "coresPerChip"),
-}
+_OF_ALL_SHAPES = {"topologies", "larger", "machineTypes", "dimensions", "coresPerChip"}
+_OF_ALL_SHAPES |= {"hostMemoryGiB", "hostCpus", "defaultMachineType"}
 
 
 def run_config(tree: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,6 +123,22 @@ FLAVORS = [
         "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
     ),
     Case(
+        "flavors: {v6e-4x4: {hostCpu: '181', hostMemory: 700Gi}}",
+        "flavors.v6e-4x4.hostCpu: 181 is more than the 180 vCPUs of a ct6e-standard-4t, and pods get less; lower it.",
+        "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Gi}}",
+    ),
+    Case(
+        "flavors: {v6e-4x4: {hostCpu: 179500m, hostMemory: 0.8Ti}}",
+        "flavors.v6e-4x4.hostMemory: 0.8Ti is more than the 720Gi of a ct6e-standard-4t, and pods get less; lower it.",
+        "flavors: {v6e-4x4: {hostCpu: 179500m, hostMemory: 0.7Ti}}",
+    ),
+    Case(
+        "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700m}}",
+        'flavors.v6e-4x4.hostMemory: "700m" is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. '
+        "Write it like 256Gi.",
+        "flavors: {v6e-4x4: {hostCpu: '180', hostMemory: 700Mi}}",
+    ),
+    Case(
         "flavors: {cpu: {hostCpu: '8', hostMemory: 32Gi}}",
         "flavors.cpu.hostCpu: the quota of a cpu flavor is in clusterQueues.NAME.quota.NAME.cpu and .memory; remove "
         "this key.",
@@ -235,6 +251,18 @@ QUOTAS = [
         "clusterQueues: {research: {quota: {cpu: {memory: 80G}}}}",
     ),
     Case(
+        "clusterQueues: {research: {quota: {cpu: {memory: 100m}}}}",
+        'clusterQueues.research.quota.cpu.memory: "100m" is less than 1 MiB; without a unit it is in bytes, and m is a '
+        "thousandth. Write it like 256Gi.",
+        "clusterQueues: {research: {quota: {cpu: {memory: 1Mi}}}}",
+    ),
+    Case(
+        "clusterQueues: {research: {quota: {cpu: {memoryBorrowing: 64}}}}",
+        'clusterQueues.research.quota.cpu.memoryBorrowing: "64" is less than 1 MiB; without a unit it is in bytes, '
+        "and m is a thousandth. Write it like 256Gi.",
+        "clusterQueues: {research: {quota: {cpu: {memoryBorrowing: 0}}}}",
+    ),
+    Case(
         "clusterQueues: {research: {quota: {cpu: {memory: null}}}}",
         "clusterQueues.research.quota.cpu.memory is missing; heads and hosts take memory from it; write it like 256Gi.",
         "clusterQueues: {research: {quota: {cpu: {memory: 1Gi}}}}",
@@ -293,6 +321,24 @@ QUOTAS = [
         'clusterQueues.product.quota.cpu.resources: ephemeral-storage: "much" is not a valid amount; write it like 500 '
         "or 256Gi.",
         "clusterQueues: {product: {quota: {cpu: {resources: {example.com/nic: '8'}}}}}",
+    ),
+    Case(
+        "clusterQueues: {product: {quota: {cpu: {resources: {ephemeral-storage: 500m}}}}}",
+        'clusterQueues.product.quota.cpu.resources: ephemeral-storage: "500m" is less than 1 MiB; without a unit it is '
+        "in bytes, and m is a thousandth. Write it like 256Gi.",
+        "clusterQueues: {product: {quota: {cpu: {resources: {example.com/gpu-memory: '80'}}}}}",
+    ),
+    Case(
+        "resourceQuota: {requests.storage: '32'}",
+        'resourceQuota: requests.storage: "32" is less than 1 MiB; without a unit it is in bytes, and m is a '
+        "thousandth. Write it like 256Gi.",
+        "resourceQuota: {requests.storage: '0', slow.storageclass.storage.k8s.io/persistentvolumeclaims: '5'}",
+    ),
+    Case(
+        "limitRange: {Container: {max: {memory: 600m}}}",
+        'limitRange.Container.max: memory: "600m" is less than 1 MiB; without a unit it is in bytes, and m is a '
+        "thousandth. Write it like 256Gi.",
+        "limitRange: {Container: {max: {memory: 600Gi, cpu: 600m}}}",
     ),
     Case(
         "clusterQueues: {product: {quota: {v6e-4x4: {resources: {ephemeral-storage: 2Ti}}}}}",

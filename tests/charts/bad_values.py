@@ -545,6 +545,11 @@ BAD = [
         "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: -1}}", '"-1" is not a valid amount of cpu;'
     ),
     InvalidValues(
+        "storage.sidecarLimits.memory",
+        "storage: {sidecarLimits: {memory: 512m, cpu: 500m, ephemeral-storage: '0'}}",
+        '"512m" is less than 1 MiB; without a unit it is in bytes',
+    ),
+    InvalidValues(
         "storage.sidecarLimits.cpu", "storage: {sidecarLimits: {cpu: many}}", '"many" is not a valid amount of cpu;'
     ),
     InvalidValues(
@@ -884,6 +889,17 @@ BAD = [
         "slice: {accelerator: h100-80gb, topology: ''}\n"
         "worker: {nodeSelector: {cloud.google.com/gke-tpu-topology: 2x2}}",
         "nodes of h100-80gb do not have this label. Remove it, or change slice.accelerator.",
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "worker: {nodeSelector: {cloud.google.com/gke-accelerator-count: '8'}}",
+        '"8" contradicts slice.machineType, ct6e-standard-4t, which has 4 chips. Remove it, and set slice.machineType.',
+    ),
+    InvalidValues(
+        "worker.nodeSelector",
+        "slice: {accelerator: h100-80gb, topology: ''}\n"
+        "worker: {nodeSelector: {cloud.google.com/gke-accelerator-count: '2'}}",
+        '"2" contradicts slice.machineType, a3-highgpu-8g, which has 8 GPUs. Remove it, and set slice.machineType.',
     ),
     InvalidValues(
         "worker.nodeSelector",

@@ -51,7 +51,7 @@ commonAnnotations: {a: b}
 cluster:
   labels: {a: b}
 """
-TABLE = "common: {accelerators: {v6e: {topologies: {}, machineTypes: {}, hostMemoryGiB: {}}}, prices: {}}"
+TABLE = "common: {accelerators: {v6e: {topologies: {}, machineTypes: {}, hostMemoryGiB: {}, hostCpus: {}}}, prices: {}}"
 
 
 def base(chart: str) -> Tree:

@@ -138,6 +138,7 @@ RAY_CLUSTER = [
         ABSENT,
         {
             "app.kubernetes.io/name": "maxtext-tpu-cluster",
+            "app.kubernetes.io/instance": "maxtext-tpu-cluster",
             "app.kubernetes.io/component": "ray-cluster",
             "app.kubernetes.io/part-of": "slipway",
             "app.kubernetes.io/managed-by": "Helm",
@@ -258,6 +259,7 @@ JOB_SET = [
         Row(f"metadata.labels.{key}", ABSENT, value, "Helm's and Kubernetes' recommended labels.")
         for key, value in {
             "app.kubernetes.io/name": "NAME",
+            "app.kubernetes.io/instance": "x",
             "app.kubernetes.io/component": "run",
             "app.kubernetes.io/part-of": "slipway",
             "app.kubernetes.io/managed-by": "Helm",

@@ -98,7 +98,7 @@ def test_the_table_is_valid_and_closed() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator(schema).validate(values.read_file(str(CHARTS / "common" / "values.yaml")).tree)
     optional = {"global", "coresPerChip", "topologies", "larger", "defaultMachineType", "speeds", "hostMemoryGiB"}
-    optional |= {"labelKey", "resource"}
+    optional |= {"hostCpus", "labelKey", "resource"}
     row = schema["properties"]["accelerators"]["additionalProperties"]
     for node in (schema, row, row["properties"]["larger"]):
         assert node["additionalProperties"] is False

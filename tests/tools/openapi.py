@@ -14,6 +14,7 @@ from tests.tools.go_modules import Module
 
 MODULE = "k8s.io/kubernetes"
 VERSIONS = {
+    "1.33": ("v1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
     "1.34": ("v1.34.4", "h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk="),
     "1.35": ("v1.35.4", "h1:o/8dBC/pHVpYoGV4OAIytAlNPZbdYVTXJHoYvXC4qzM="),
     "1.36": ("v1.36.2", "h1:qsCug7E1dMVO+rNuCENKG64Z7SVS/fTqDHGI1/NCmTg="),

@@ -155,3 +155,9 @@ def test_ray_knows_the_accelerators_by_these_names() -> None:
 
     known = {value for key, value in vars(names).items() if key.isupper()}
     assert {row["rayAcceleratorType"] for row in TABLE.values()} - {""} <= known
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row["kind"] == "gpu"])
+def test_machines_with_gpus_have_a_known_size(name: str) -> None:
+    row = TABLE[name]
+    assert set(row["machineTypes"]) == set(row["hostCpus"]) == set(row["hostMemoryGiB"])

@@ -135,7 +135,7 @@ def test_a_cluster_without_problems() -> None:
 
 
 def test_the_charts_state_the_supported_versions() -> None:
-    assert str(versions.supported("kubernetes")) == "1.34 to 1.36"
+    assert str(versions.supported("kubernetes")) == "1.33 to 1.36"
     for component in components.COMPONENTS:
         if component.supported:
             assert versions.supported(component.supported).oldest < versions.supported(component.supported).newest

@@ -36,9 +36,9 @@ NOBODYS = (
             "at '/run': additional properties 'nme' not allowed",
         ),
         (
-            "Error: chart requires kubeVersion: >=1.34.0-0 which is incompatible with Kubernetes v1.30.0\n",
+            "Error: chart requires kubeVersion: >=1.33.0-0 which is incompatible with Kubernetes v1.30.0\n",
             RulesBroken,
-            "The cluster runs Kubernetes v1.30.0; Slipway's charts need 1.34.0 or newer.",
+            "The cluster runs Kubernetes v1.30.0; Slipway's charts need 1.33.0 or newer.",
         ),
         ("Error: release: not found\n", NoRelease, "There is no release x in the cluster c."),
         (

@@ -325,9 +325,22 @@ def test_a_tokenizer_without_what_maxtext_requires_is_refused(tmp_path: Path) ->
     [("720Gi", True), ("0.7Ti", True), ("773G", True), ("null", True), ("721Gi", False), ("1.5T", False)],
 )
 def test_hosts_have_the_memory_of_their_machine(given: str, fits: bool) -> None:
-    found = [str(each) for each in problems(f"worker: {{memory: {given}}}") if each.key == "worker.memory"]
-    message = f"v.yaml:1: worker.memory: {given} is more than the 720Gi of a ct6e-standard-4t, and pods get less"
-    assert found == ([] if fits else [f"{message}; lower it."])
+    assert host_problems("memory", given) == ([] if fits else [TOO_LARGE.format("memory", given, "720Gi")])
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [("180", True), ("179500m", True), ("0.1k", True), ("180.5", False), ("200000m", False), ("1k", False)],
+)
+def test_hosts_have_the_cpu_of_their_machine(given: str, fits: bool) -> None:
+    assert host_problems("cpu", given) == ([] if fits else [TOO_LARGE.format("cpu", given, "180 vCPUs")])
+
+
+TOO_LARGE = "v.yaml:1: worker.{}: {} is more than the {} of a ct6e-standard-4t, and pods get less; lower it."
+
+
+def host_problems(key: str, given: str) -> list[str]:
+    return [str(each) for each in problems(f"worker: {{{key}: {given}}}") if each.key == f"worker.{key}"]
 
 
 def test_one_mistake_is_reported_once() -> None:

@@ -61,7 +61,7 @@ def test_no_else_comes_before_the_rule_that_it_refers_to() -> None:
 
 def is_key(key: str) -> bool:
     """Return whether a dotted key is in the schema of the values; `*` is an entry, and 0 the first item of a list."""
-    if key in ("accelerator.kind", "accelerator.label", "accelerator.labelKey", "accelerator.machineType"):
+    if key in {f"accelerator.{of}" for of in ("kind", "label", "labelKey", "machineType", "chipsPerHost")}:
         return True  # the evaluators add it
     if key.startswith("train."):
         return key.removeprefix("train.") in maxtext()["keys"]

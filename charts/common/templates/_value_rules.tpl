@@ -11,8 +11,8 @@ A rule has these fields:
   when     conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
            false (absent or empty), {"given": …} (present, even if empty) or {"not": …}. A key that starts with a dot is
            below the entry that `*` matches; {name} is its name, and {value} what is checked. KEY.0 is the first item of a list;
-           accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu), and accelerator.label, .labelKey and
-           .machineType are those of the nodes
+           accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu), and accelerator.label, .labelKey,
+           .machineType and .chipsPerHost are those of the nodes
   else     apply the rule only if the rules above it, back to one without `else`, found nothing wrong with the entry
   each     the rule applies to each group of hosts: to slice, and in charts/ray-cluster to each of cluster.groups
   of       name: check the name of the entry instead of its value
@@ -55,7 +55,8 @@ hosts, and {a.b} the value of the key a.b. Regular expressions must mean the sam
     "manyBytes": ["^[+]?0*([1-9][0-9]{14,40}(\\.[0-9]*)?|[1-9][0-9]{11,40}(\\.[0-9]*)?[kK]i?|[1-9][0-9]{8,40}(\\.[0-9]*)?Mi?|",
       "[1-9][0-9]{5,40}(\\.[0-9]*)?Gi?|[1-9][0-9]{2,40}(\\.[0-9]*)?Ti?|[0-9]*[1-9][0-9]*(\\.[0-9]*)?[PE]i?|",
       "[0-9]*[1-9][0-9.]*[eE][+]?0?(1[4-9]|[2-9][0-9]))$"],
-    "bytes": "^[+]?([0-9]{1,6}(\\.[0-9]*)?|\\.[0-9]+)[num]?$"
+    "bytes": "^[+]?([0-9]{1,6}(\\.[0-9]*)?|\\.[0-9]+)[num]?$",
+    "zero": "^[+]?[0.]*0[0.]*([KMGTPE]i|[numkMGTPE])?$"
   },
   "rules": [
     {{- /* Names. GKE's TPU webhook cuts the names of services at 50 characters and KubeRay does not, so hosts of a
@@ -154,6 +155,9 @@ hosts, and {a.b} the value of the key a.b. Regular expressions must mean the sam
      "message": "{key}: {value} is not a valid amount of memory; write it like 16Gi."},
     {"rule": "amount", "keys": ["storage.sidecarLimits.ephemeral-storage"], "matches": "quantity",
      "message": "{key}: {value} is not a valid amount of ephemeral-storage; write it like 16Gi."},
+    {"rule": "amount", "keys": ["storage.sidecarLimits.memory", "storage.sidecarLimits.ephemeral-storage"], "forbids": "bytes",
+     "allows": "zero",
+     "message": "{key}: {value} is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 16Gi."},
 
     {{- /* The tokenizer. */}}
     {"rule": "tokenizer", "keys": ["data.tokenizer.path"], "kinds": "remote", "optional": true,
@@ -341,6 +345,16 @@ hosts, and {a.b} the value of the key a.b. Regular expressions must mean the sam
      "equals": "accelerator.machineType",
      "message": ["{parent}: {name}: {value} contradicts {slice}.machineType, {accelerator.machineType}. Remove it, and set ",
        "{slice}.machineType."]},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-accelerator-count"],
+     "when": {"accelerator.kind": "tpu"},
+     "equals": "accelerator.chipsPerHost",
+     "message": ["{parent}: {name}: {value} contradicts {slice}.machineType, {accelerator.machineType}, which has ",
+       "{accelerator.chipsPerHost} chips. Remove it, and set {slice}.machineType."]},
+    {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/gke-accelerator-count"],
+     "when": {"accelerator.kind": "gpu", "accelerator.labelKey": false},
+     "equals": "accelerator.chipsPerHost",
+     "message": ["{parent}: {name}: {value} contradicts {slice}.machineType, {accelerator.machineType}, which has ",
+       "{accelerator.chipsPerHost} GPUs. Remove it, and set {slice}.machineType."]},
     {"rule": "label", "each": true, "keys": ["worker.nodeSelector.*"], "named": ["cloud.google.com/reservation-name"],
      "when": {"slice.provisioning": "reservation", "slice.any": false},
      "equals": "slice.reservation",
@@ -548,7 +562,7 @@ hosts, and {a.b} the value of the key a.b. Regular expressions must mean the sam
     {"rule": "label", "else": true, "keys": ["cluster.labels.*"], "kinds": ["cluster"], "matches": "labelValue",
      "message": "{key}: {value} is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."},
     {"rule": "label", "else": true, "keys": ["cluster.labels.*"], "kinds": ["cluster"], "of": "name",
-     "forbids": "^(app\\.kubernetes\\.io/(name|component|part-of|managed-by)|helm\\.sh/chart)$",
+     "forbids": "^(app\\.kubernetes\\.io/(name|instance|component|part-of|managed-by)|helm\\.sh/chart)$",
      "message": "{key} is set by Slipway; remove it."},
     {"rule": "cluster", "keys": ["security.k8sTokenAuth"], "kinds": ["cluster"],
      "when": {"security.k8sTokenAuth": true, "security.tokenAuth": false},

@@ -2,7 +2,7 @@
   {{- $topologies := .Values.topologies -}}
   {{- range $name, $flavor := .Values.flavors -}}
     {{- $key := printf "flavors.%s" $name -}}
-    {{- $args := dict "key" $key "flavor" $flavor "topologies" $topologies -}}
+    {{- $args := dict "key" $key "flavor" $flavor "topologies" $topologies "accelerators" $.Values.common.accelerators -}}
     {{- /* A versioned name ends in a hyphen and eight hexadecimal digits. */ -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" (ternary 54 63 $flavor.versioned)) -}}
     {{- if $flavor.resolved.error -}}
@@ -28,7 +28,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* Problems of the hosts of a flavor. Takes `key` and `flavor`. */ -}}
+{{- /* Problems of the hosts of a flavor. Takes `key`, `flavor` and `accelerators`. */ -}}
 {{- define "queues.rules.flavorHost" -}}
   {{- $key := .key -}}
   {{- $flavor := .flavor -}}
@@ -45,10 +45,21 @@
   {{- else if and $flavor.hostMemory (not $flavor.hostCpu) -}}
     {{- printf "%s.hostMemory requires %s.hostCpu.\n" $key $key -}}
   {{- end -}}
+  {{- $machine := $flavor.resolved.machineType -}}
+  {{- $row := get .accelerators $flavor.accelerator -}}
   {{- range $of, $amount := dict "cpu" $flavor.hostCpu "memory" $flavor.hostMemory -}}
     {{- if $amount -}}
-      {{- include "queues.rules.quantity" (dict "key" (printf "%s.host%s" $key (title $of)) "quantity" $amount
-          "example" (ternary "64 or 500m" "256Gi" (eq $of "cpu"))) -}}
+      {{- $field := printf "%s.host%s" $key (title $of) -}}
+      {{- $bad := include "queues.rules.quantity" (dict "key" $field "quantity" $amount "example"
+          (ternary "64 or 500m" "256Gi" (eq $of "cpu"))) -}}
+      {{- $bad -}}
+      {{- $has := dig (ternary "hostCpus" "hostMemoryGiB" (eq $of "cpu")) $machine "" $row -}}
+      {{- $whole := ternary (printf "%v" $has) (printf "%vGi" $has) (eq $of "cpu") -}}
+      {{- if and (not $bad) $has (gt (include "common.quantity.number" $amount | float64) (include "common.quantity.number" $whole
+          | float64)) -}}
+        {{- printf "%s: %v is more than the %s of a %s, and pods get less; lower it.\n" $field $amount (ternary (printf "%s vCPUs"
+            $whole) $whole (eq $of "cpu")) $machine -}}
+      {{- end -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -12,8 +12,7 @@ from launcher.k8s.target import Target
 
 @click.command()
 @files_option(
-    "-f",
-    "--values",
+    *("-f", "--file", "--values"),
     "files",
     text="Values of launcher cluster: compare the cluster on Google Cloud with them.",
 )

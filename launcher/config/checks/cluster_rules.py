@@ -37,19 +37,27 @@ _MOST = {
 _MAX_GROUPS = 17
 
 
-def _host_memory(case: CheckContext) -> Iterator[Problem]:
-    """Report hosts that request more memory than their machine has: they would get quota, and never start.
+_AMOUNT = re.compile(r"(\d{1,12}(?:\.\d*)?|\.\d+)(m|[kMGT]?)(i?)")
 
-    A node gives its pods less than the machine's memory; how much less depends on the version of GKE. Another rule
-    reports 100 TB and more.
+
+def _host_size(case: CheckContext) -> Iterator[Problem]:
+    """Report hosts that request more CPU or memory than their machine has: they would get quota, and never start.
+
+    A node gives its pods less than the machine has; how much less depends on the version of GKE. Another rule reports
+    10,000 cores and 100 TB and more.
     """
-    asked = re.fullmatch(r"(\d{1,5}(?:\.\d+)?G|\d\d?(?:\.\d+)?T)(i?)", given := str(case.tree["worker"]["memory"]))
-    if asked and case.kind is not RunKind.LOCAL and not case.tree["slice"]["any"]:
-        memory, machine = (lookup(case.tree, f"accelerator.{key}")[1] for key in ("hostMemoryGiB", "machineType"))
-        size = float(asked[1][:-1]) * (1024 if asked[2] else 1000) ** " KMGT".index(asked[1][-1])
-        if size > (room := (memory or {}).get(machine) or 1 << 40) * 2**30:
-            message = f"worker.memory: {given} is more than the {room}Gi of a {machine}, and pods get less; lower it."
-            yield case.problem("amount", ("worker", "memory"), message)
+    machine = lookup(case.tree, "accelerator.machineType")[1]
+    for key, of, unit, size, most in (
+        ("cpu", "hostCpus", " vCPUs", 1, 1e4),
+        ("memory", "hostMemoryGiB", "Gi", 2**30, 1e14),
+    ):
+        has = (lookup(case.tree, f"accelerator.{of}")[1] or {}).get(machine)
+        given = _AMOUNT.fullmatch(str(case.tree["worker"][key]))
+        if given and has and case.kind is not RunKind.LOCAL and not case.tree["slice"]["any"]:
+            power = (1024 if given[3] else 1000) ** ("m kMGT".index(given[2] or " ") - 1)
+            if has * size < float(given[1]) * power < most:
+                message = f"{given[0]} is more than the {has}{unit} of a {machine}, and pods get less; lower it."
+                yield case.problem("amount", ("worker", key), f"worker.{key}: {message}")
 
 
 def _accelerators(case: CheckContext) -> Iterator[Problem]:
@@ -125,8 +133,7 @@ def _sizes(case: CheckContext) -> Iterator[Problem]:
         return
     tree = case.tree
     for (part, key), most in sorted(_MOST.items()):
-        entries = len(tree[part][key])
-        if entries > most:
+        if (entries := len(tree[part][key])) > most:
             message = f"{part}.{key} has {entries} entries; it can have at most {most}."
             yield case.problem("size", (part, key), message)
     texts = {
@@ -134,8 +141,7 @@ def _sizes(case: CheckContext) -> Iterator[Problem]:
         ("worker", "env"): [*tree["worker"]["env"], *tree["worker"]["env"].values()],
     }
     for (part, key), parts in texts.items():
-        size = sum(len(text.encode(errors="replace")) for text in parts)
-        if size > _TEXT_LIMIT:
+        if (size := sum(len(text.encode(errors="replace")) for text in parts)) > _TEXT_LIMIT:
             message = (
                 f"{part}.{key} has {size} bytes; it can have at most {_TEXT_LIMIT}. Put long texts into a file in the "
                 "storage."
@@ -148,8 +154,7 @@ def _expansion(case: CheckContext) -> Iterator[Problem]:
     if not case.kind.has_object:
         return
     worker = case.tree["worker"]
-    texts: list[tuple[tuple[str, ...], str]] = []
-    texts += [(("worker", "env", name), text) for name, text in worker["env"].items()]
+    texts: list[tuple[tuple[str, ...], str]] = [(("worker", "env", key), text) for key, text in worker["env"].items()]
     if case.kind is RunKind.JOB_SET:  # a RayJob's command is an argument of KubeRay's submitter
         texts += [(("run", "command"), text) for text in case.tree["run"]["command"]]
     for path, text in texts:
@@ -201,7 +206,7 @@ def _placeholders(case: CheckContext) -> Iterator[Problem]:
 CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
     (("run.kind", "slice", "common"), _accelerators),
-    (("run.kind", "slice", "common", "worker"), _host_memory),
+    (("run.kind", "slice", "common", "worker"), _host_size),
     (("run.kind", "storage", "image"), _placeholders),
     (("run.kind", "run.command", "worker"), _expansion),
     (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),

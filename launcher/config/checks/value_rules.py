@@ -144,11 +144,12 @@ def _at(tree: Any, key: str) -> tuple[bool, Any]:
 
 
 def lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
-    if key == "accelerator.machineType":
+    if key in ("accelerator.machineType", "accelerator.chipsPerHost"):
         try:
-            return True, accelerators.resolve(tree["slice"], table_of(tree)).machine_type
+            resolved = accelerators.resolve(tree["slice"], table_of(tree))
         except accelerators.SliceError:
             return False, ""
+        return True, resolved.machine_type if key.endswith("machineType") else str(resolved.chips_per_host)
     if key.startswith("accelerator."):
         return _at(table_of(tree).get(tree["slice"]["accelerator"], {}), key.removeprefix("accelerator."))
     return _at(tree, key)
@@ -176,9 +177,8 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
     if "matches" in rule:
         return not _regex(rule["matches"]).search(str(checked))
     if "forbids" in rule:
-        checked = str(checked)
-        allowed = "allows" in rule and _regex(rule["allows"]).search(checked)
-        return bool(_regex(rule["forbids"]).search(checked) and not allowed)
+        allowed = "allows" in rule and _regex(rule["allows"]).search(str(checked))
+        return bool(_regex(rule["forbids"]).search(str(checked)) and not allowed)
     if "longest" in rule:
         return len(checked) > int(rule["longest"])
     if "includes" in rule:

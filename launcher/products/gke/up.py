@@ -16,7 +16,7 @@ from typing import Any
 
 from launcher import formatting
 from launcher.config import versions
-from launcher.config.accelerators import CHIP_RESOURCES
+from launcher.config.accelerators import CHIPS
 from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
@@ -135,7 +135,7 @@ def _user(pod: Pod) -> str:
     owner = next(filter(None, map(pod.label, (label_keys.RUN, label_keys.RAY_CLUSTER, label_keys.JOB_SET_NAME))), "")
     containers = pod.spec.get("containers") or ()
     requests = [(each.get("resources") or {}).get(part) or {} for each in containers for part in ("requests", "limits")]
-    return owner or (pod.name if any(CHIP_RESOURCES & set(each) for each in requests) else "")
+    return owner or (pod.name if any(not set(CHIPS).isdisjoint(each) for each in requests) else "")
 
 
 def inside_of(plan: Plan) -> Inside:

@@ -71,7 +71,7 @@ DIFFERENT = {
         "000 node pool",
         "--threads-per-core",
     ): "the training is bound by the chips; without SMT, the input pipeline has half of the threads",
-    ("003 Autopilot", "--cluster-version"): "no longer offered: Slipway supports Kubernetes 1.34 to 1.36",
+    ("003 Autopilot", "--cluster-version"): "no longer offered: Slipway supports Kubernetes 1.33 to 1.36",
     ("003 Autopilot", "--release-channel"): "the regular channel has the versions that Slipway supports",
     ("003 node pool", "--node-locations"): "the cluster is in one zone, which is the zone of its nodes",
 }

@@ -36,7 +36,9 @@ def command() -> None:
 
 
 def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    @files_option("-f", "--values", "files", text="A values file or the name of a preset; the last has precedence.")
+    @files_option(
+        *("-f", "--file", "--values", "files"), text="A values file or the name of a preset; the last has precedence."
+    )
     @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value.")
     @functools.wraps(verb)
     def with_plan(*args: Any, files: tuple[str, ...], sets: tuple[str, ...], **options: Any) -> Any:

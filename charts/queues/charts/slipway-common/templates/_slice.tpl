@@ -53,7 +53,8 @@ Takes `slice`, `accelerators` (the table) and `key`. Sets `resolved` in `into`; 
     {{- $perHost := get $machines $machine | default 1 | int64 -}}
     {{- $of := dict "name" $name "machineType" $machine "topology" $topology "chipsPerHost" $perHost "hosts" $hosts
         "chips" (mul $perHost $hosts) -}}
-    {{- $row = omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "defaultMachineType" "dimensions" "coresPerChip" -}}
+    {{- $row = omit $row "topologies" "larger" "machineTypes" "hostMemoryGiB" "hostCpus" "defaultMachineType" "dimensions"
+        "coresPerChip" -}}
     {{- $_ := set .into "resolved" (mergeOverwrite $of $row) -}}
   {{- end -}}
 {{- end -}}

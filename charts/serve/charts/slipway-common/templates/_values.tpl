@@ -83,7 +83,7 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
 {{- define "common.dropNulls" -}}
   {{- $tables := list
       "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes"
-      "common.accelerators.*.hostMemoryGiB" "common.prices" -}}
+      "common.accelerators.*.hostMemoryGiB" "common.accelerators.*.hostCpus" "common.prices" -}}
   {{- range $key := concat $tables .keys -}}
     {{- $maps := list $.values -}}
     {{- range $part := splitList "." $key -}}
