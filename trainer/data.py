@@ -20,7 +20,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -650,13 +650,23 @@ def _json_object(line: str, at: int, path: str, example: str) -> dict[str, Any]:
     return row
 
 
+def _what_to_set(columns: Collection[str]) -> str:
+    """Return the keys that rows with these columns need: conversations and pairs have no text of their own."""
+    if {"chosen", "rejected"} <= {*columns}:
+        return "set data.field, or for pairs tuning.method: dpo"
+    forms = ({"messages"}, {"prompt", "completion"}, {"instruction", "output"})
+    if any(form <= {*columns} for form in forms):
+        return "set data.field, or for conversations tuning.method: sft"
+    return "set data.field"
+
+
 def _field_of(line: str, at: int, path: str, field: str) -> str | None:
     """Return the text of a line; None if it is null, as a row of Parquet without text."""
     row = _json_object(line, at, path, f'{{"{field}": "..."}}')
     if field not in row:
         have = ", ".join(sorted(row)[:20])
         raise ConfigError(
-            f'{path}: line {_line_number(path, at)} has no field "{field}" (it has {have}); set data.field.'
+            f'{path}: line {_line_number(path, at)} has no field "{field}" (it has {have}); {_what_to_set(row)}.'
         )
     text = row[field]
     if text is None:
@@ -664,7 +674,7 @@ def _field_of(line: str, at: int, path: str, field: str) -> str | None:
     if not isinstance(text, str):
         raise ConfigError(
             f'{path}: line {_line_number(path, at)}: the field "{field}" is {_JSON_TYPES[type(text)]}, not text; '
-            "set data.field."
+            f"{_what_to_set(row)}."
         )
     # JSON can have half of a surrogate pair, as from a text that was cut in the middle of an emoji. No tokenizer
     # accepts it.
@@ -770,14 +780,16 @@ def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
             if (found := file.schema_arrow.names.count(field)) != 1:
                 have = "two columns" if found else "no column"
                 names = ", ".join(file.schema_arrow.names)
-                raise ConfigError(f'{path} has {have} "{field}" (it has {names}); set data.field.')
+                todo = _what_to_set(file.schema_arrow.names)
+                raise ConfigError(f'{path} has {have} "{field}" (it has {names}); {todo}.')
             kind = file.schema_arrow.field(field).type
             text = kind.value_type if pa.types.is_dictionary(kind) else kind
             strings = (types.is_string, types.is_large_string, types.is_string_view)
             # Impala and old versions of Spark write text without its type.
             binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
             if not any(is_text(text) for is_text in (*strings, *binary)):
-                raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; set data.field.')
+                todo = _what_to_set(file.schema_arrow.names)
+                raise ConfigError(f'{path}: the column "{field}" has the type {kind}, not text; {todo}.')
             return file.read_row_group(row_group, columns=[field])
     except (OSError, pa.ArrowException) as error:
         _raise_passing(error)

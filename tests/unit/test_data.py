@@ -163,6 +163,12 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
         ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: line 2 is not valid JSON"),
         ("a.jsonl", b'{"body": "x"}\n', '{path}: line 1 has no field "text" (it has body)'),
+        (
+            "a.jsonl",
+            b'{"messages": []}\n',
+            "(it has messages); set data.field, or for conversations tuning.method: sft.",
+        ),
+        ("a.jsonl", b'{"chosen": 1, "rejected": 2}\n', "; set data.field, or for pairs tuning.method: dpo."),
         ("a.jsonl", b"[1]\n", '{path}: line 1 is not a JSON object; write each line as {{"text": "..."}}.'),
         (
             "a.jsonl",
