@@ -76,13 +76,14 @@ def find_values_file(name: str) -> Path:
     except OSError as error:  # no permission for a folder, or the name is too long
         raise LauncherError(f'The values file "{name}" cannot be read: {error.strerror}.') from error
     wanted = name.removeprefix("./").removeprefix("values/").removesuffix(".yaml")
-    known = presets()
-    if wanted in known:
+    if wanted in (known := presets()):
         preset = presets_dir() / f"{wanted}.yaml"
-        here = Path.cwd()
-        return preset.relative_to(here) if preset.is_relative_to(here) else preset
+        return preset.relative_to(Path.cwd()) if preset.is_relative_to(Path.cwd()) else preset
     if "=" in name:  # as in the commands of MaxText
         raise UsageError(f'The values file "{name}" was not found.', f"To set a value: --set {name}")
+    there = {each.stem: each for each in path.parent.glob("*.y*ml")}
+    if near := get_close_matches(path.name.partition(".")[0], there, n=1, cutoff=0.8):
+        raise UsageError(f'The values file "{name}" was not found. Did you mean {there[near[0]]}?')
     raise UsageError(
         f'The values file "{name}" was not found, neither here nor among the presets.{_guess(wanted, known)}',
         "launcher presets lists the presets.",

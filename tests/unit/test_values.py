@@ -131,6 +131,8 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "utf16.yaml": "utf16.yaml:1: the file is not UTF-8 text; save it as UTF-8.",
         "folder": '"folder" is a folder, but -f requires a values file.',
         "nothing.yaml": 'The values file "nothing.yaml" was not found, neither here nor among the presets.',
+        "latin": 'The values file "latin" was not found. Did you mean latin.yaml?',
+        "./lattin.yml": 'The values file "./lattin.yml" was not found. Did you mean latin.yaml?',
     }.items():
         with pytest.raises(LauncherError) as raised:
             values.load([name])
