@@ -72,8 +72,7 @@ def effective_of(chart: str, user: Values) -> Values:
 
 def of_chart(sentence: str, user: Values) -> Problem:
     """Return a chart's sentence as a problem of the key that it begins with."""
-    match = _KEY.match(sentence)
-    path = match[0].split(".") if match else []
+    path = match[0].split(".") if (match := _KEY.match(sentence)) else []
     origin = user.origin(path) if path else None
     file, line, key = (origin.file, origin.line, dotted(path)) if origin else (None, None, "")
     return Problem("chart", ERROR, sentence, file, line, key)
@@ -98,9 +97,10 @@ def _belongs(schema: object, path: Sequence[str]) -> str:
     """Return the end of the message on an unknown key: the closest sibling key, or all of them."""
     *above, key = path
     siblings = [name for name in _keys(schema, above) if name != "global"]
-    near = closest(key, siblings)
-    if near:
+    if near := closest(key, siblings):
         return f"; did you mean {dotted([*above, near[0]])}?"
+    if not above and key in checks.schema("run")["properties"]:
+        return "; it is a key of a run: launcher check -f FILE."
     return f"; {dotted(above) or 'the top level'} has {join_or(siblings, 'and')}." if siblings else "."
 
 

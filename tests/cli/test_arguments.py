@@ -162,3 +162,9 @@ def test_a_mistake_has_a_hint(launcher: Launcher, arguments: list[str], code: in
     result = launcher("submit", *arguments)
     assert (result.code, result.out) == (code, "")
     assert says in result.err
+
+
+def test_values_of_a_run_are_not_those_of_the_queues(launcher: Launcher) -> None:
+    result = launcher("check", "queues", "-f", "quickstart")
+    assert result.code == 1
+    assert "unknown key slice; it is a key of a run: launcher check -f FILE.\n" in result.out
