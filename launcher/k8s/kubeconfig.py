@@ -288,7 +288,8 @@ def _parse(data: bytes, file: Path) -> Any:
     try:
         return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise LauncherError(f"The kubeconfig {file} is not valid YAML: {' '.join(str(error).split())}.") from error
+        says = " ".join(str(error).split()).replace('in "<byte string>", ', "at ")
+        raise LauncherError(f"The kubeconfig {file} is not valid YAML: {says}.") from error
 
 
 def _context(sources: list[_Source], context: str | None, where: str) -> _Entry:
@@ -296,10 +297,9 @@ def _context(sources: list[_Source], context: str | None, where: str) -> _Entry:
     name = context or next(filter(None, (source.tree.get("current-context") for source in sources)), None)
     contexts = {entry.name: entry for source in reversed(sources) for entry in source.entries("contexts")}
     if name is None:
-        raise LauncherError(
-            f"{where} has no current context.",
-            "Choose one with --context, or set it: kubectl config use-context NAME.",
-        )
+        choose = "Choose one with --context, or set it: kubectl config use-context NAME."
+        add = "It has no context at all; to add one on GKE: gcloud container clusters get-credentials NAME."
+        raise LauncherError(f"{where} has no current context.", choose if contexts else add)
     if str(name) in contexts:
         return contexts[str(name)]
     near = get_close_matches(str(name), contexts, n=1)

@@ -196,8 +196,8 @@ def test_files_that_are_not_a_kubeconfig(cli: LauncherCli, tmp_path: Path) -> No
     listed.write_text("- a")
     scalar.write_text("hello")
     cases: dict[Path, str] = {
-        broken: f"The kubeconfig {broken} is not valid YAML: while parsing a flow sequence in",
-        empty: f"{empty} has no current context.",
+        broken: f"The kubeconfig {broken} is not valid YAML: while parsing a flow sequence at line 1",
+        empty: f"{empty} has no current context.\nHint: It has no context at all; to add one on GKE: gcloud ",
         tmp_path: f"The kubeconfig {tmp_path} cannot be read: Is a directory.",
         listed: f"{listed} is not a valid kubeconfig.\n",
         scalar: f"{scalar} is not a valid kubeconfig.\n",
