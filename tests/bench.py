@@ -52,7 +52,7 @@ def main() -> None:
             yield start_row()
             yield help_row(environment("xpk", [XPK]))
             yield template_row()
-        yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, say, parts)
+        yield from bench_cluster.rows(lambda: environment("xpk", [XPK]), alternate, timed, cpu_time, say, parts)
         if not only_cluster:
             yield from bench_simulate.rows()
             yield serving_row()

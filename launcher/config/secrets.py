@@ -1,6 +1,6 @@
 """Hide the values of environment variables that contain secrets, in text for other people: reports and differences.
 
-Values with such variables are rejected (charts/common/templates/_value_rules.tpl), but a run that an older version
+Values with such variables are rejected (charts/_rules.json), but a run that an older version
 submitted, or an object that another program created, may have them.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,8 @@ def plan_removal(name: str, *, target: Target = DEFAULT_TARGET) -> Removal:
     if release.status != "uninstalling" and alive(release):
         raise busy(release)
     manifests = helm.objects(release)
-    if release.chart_name not in (*CHARTS, "run") or not _made_by_slipway(manifests):
+    of_slipway = all(objects.label(obj, label_keys.PART_OF) == "slipway" for obj in manifests)
+    if release.chart_name not in (*CHARTS, "run") or not of_slipway:
         raise LauncherError(
             f"The release {name} in the namespace {release.namespace} was installed from the chart {release.chart}, "
             "which is not a chart of Slipway; nothing was changed.",
@@ -124,7 +125,3 @@ def _no_release(name: str, cluster: Cluster, helm: Helm) -> LauncherError:
     return NoRelease(
         f'There is no release "{name}" in the {cluster.description}.{guess}', f"{there} Use -n for another namespace."
     )
-
-
-def _made_by_slipway(manifests: Sequence[Manifest]) -> bool:
-    return all(objects.label(obj, label_keys.PART_OF) == "slipway" for obj in manifests)

@@ -10,11 +10,15 @@ from launcher import plugins
 from launcher.config.checks import rules as checks
 from launcher.config.checks.problems import ERROR, CheckContext, Problem
 from launcher.config.checks.schema import Violation, violations
+from launcher.config.checks.value_rules import value_rules
 from launcher.config.plan import CheckFailed
 from launcher.config.suggest import closest, join_or
 from launcher.config.values import files as values_files
 from launcher.config.values.tree import Node, Values, dotted, set_value, with_defaults
 from launcher.errors import LauncherError
+
+_KINDS = {"ray-cluster": "cluster", "serve": "serve"}
+"""The kind in the table of rules of each chart that is not of a run."""
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
 
@@ -22,10 +26,10 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_/-]+)*")
 def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values, Values]:
     """Return the user's values and the effective values.
 
-    The chart itself checks the rules across keys, and Helm reports their sentences: see `of_chart`.
+    The chart itself checks the rules that calculate, and Helm reports their sentences: see `of_chart`.
 
-    Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each violation, if the values
-    violate the schema, or if a served model does not fit its slice.
+    Raises LauncherError if there are no values. Raises CheckFailed, with file and line of each problem, if the values
+    violate the schema or a rule of charts/_rules.json, or if a served model does not fit its slice.
     """
 
     user = values_files.load(files, sets)
@@ -34,10 +38,22 @@ def load(chart: str, files: Sequence[str], sets: Sequence[str]) -> tuple[Values,
     if chart == "queues":
         user = without_cluster(user)
     effective = effective_of(chart, user)
-    case = CheckContext(user, effective)
-    if problems := [problem for hook in plugins.hooks(f"rules {chart}") for problem in hook(case)]:
-        raise CheckFailed(problems)
+    if chart in _KINDS:
+        _fail(broken_rules(chart, user, effective))
+    _fail([problem for hook in plugins.hooks(f"rules {chart}") for problem in hook(CheckContext(user, effective))])
     return user, effective
+
+
+def broken_rules(chart: str, user: Values, effective: Values) -> list[Problem]:
+    """Return the problems of a Ray cluster or a served model that charts/_rules.json finds in valid values."""
+    case = CheckContext(user, effective)
+    case.tree, case.release = {"common": case.tree["common"], **checks.own_values(chart, case.tree)}, _KINDS[chart]
+    return [problem for _, rule in value_rules() for problem in rule(case)]
+
+
+def _fail(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
 
 
 def without_cluster(user: Values) -> Values:
@@ -64,9 +80,7 @@ def without_cluster(user: Values) -> Values:
 def effective_of(chart: str, user: Values) -> Values:
     """Return the effective values. Raises CheckFailed if the values violate the schema."""
     effective = with_defaults(user, values_files.chart_defaults(chart))
-    problems = list(_problems(chart, CheckContext(user, effective)))
-    if problems:
-        raise CheckFailed(sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.key)))
+    _fail(list(_problems(chart, CheckContext(user, effective))))
     return effective
 
 

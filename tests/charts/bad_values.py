@@ -756,6 +756,11 @@ BAD = [
         "pods.extra.hostNetwork", "pods: {extra: {hostNetwork: true}}", "set security.hostNetwork instead, which also"
     ),
     InvalidValues(
+        "worker.pods.extra.hostNetwork",
+        "worker: {pods: {extra: {hostNetwork: true}}}",
+        "set security.hostNetwork instead, which also",
+    ),
+    InvalidValues(
         "worker.pods.extra.terminationGracePeriodSeconds",
         "worker: {pods: {extra: {terminationGracePeriodSeconds: 5}}}",
         "set run.graceSeconds instead, which also limits how long the last checkpoint may take.",

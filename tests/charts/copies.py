@@ -16,6 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.config.checks.value_rules import table as read_table
+from tests.charts.rule_schemas import template_patterns, with_rules
+
 CHECKOUT = Path(__file__).parents[2]
 
 COPIES = {
@@ -30,6 +33,7 @@ SUBJECTS = {"run": "the run", "ray-cluster": "the cluster", "serve": "the model"
 """The words for {it} in descriptions: what each chart with shared values installs."""
 
 _VALUES, _SCHEMA = "_values.yaml", "_values.schema.json"
+_PATTERNS = "common/templates/_patterns.tpl"
 _KEY = re.compile(r"( *)([\w-]+):( .+)?")
 _KEYS = """\
 {{{{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}}}
@@ -67,6 +71,7 @@ def faults(charts: Path) -> list[str]:
 
 def write(charts: Path) -> None:
     """Write every copy and every generated file in the folder `charts`."""
+    (charts / _PATTERNS).write_text(template_patterns(read_table(charts)), encoding="utf-8")
     for copy, source in COPIES.items():
         target = charts / copy
         if target.is_symlink():
@@ -85,9 +90,10 @@ def generated(charts: Path) -> dict[str, str]:
     source = json.loads((charts / _SCHEMA).read_text(encoding="utf-8"))
     _repeat_keys(source, source["properties"])
     values = (charts / _VALUES).read_text(encoding="utf-8")
-    files = {}
+    table = read_table(charts)
+    files = {_PATTERNS: template_patterns(table)}
     for chart in SUBJECTS:
-        schema = _part(source, chart)
+        schema = with_rules(chart, _part(source, chart), table)
         files[f"{chart}/values.yaml"] = _with_descriptions(values, schema)
         files[f"{chart}/values.schema.json"] = _text(schema, "") + "\n"
         files[f"{chart}/templates/_keys.tpl"] = _KEYS.format(
@@ -181,6 +187,8 @@ def _with_descriptions(values: str, schema: Node) -> str:
 
 def _text(node: Any, indent: str, *, keys: bool = False) -> str:
     """Format as JSON, with a line for each key of the values."""
+    if isinstance(node, list) and '"properties"' in json.dumps(node):
+        return "[\n" + ",\n".join(f"{indent}  {json.dumps(item, ensure_ascii=False)}" for item in node) + f"\n{indent}]"
     if not isinstance(node, dict) or not (keys or '"properties"' in json.dumps(node)):
         return json.dumps(node, ensure_ascii=False)
     inner = f"{indent}  "

@@ -1,4 +1,4 @@
-"""The table of rules on values, charts/common/templates/_value_rules.tpl."""
+"""The table of rules on values, charts/_rules.json."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from launcher.config.values.tree import merge
 from launcher.k8s.objects import quantity
 from tests.charts.bad_values import BAD, BAD_WITHOUT_CHART, CLUSTER, GOOD, KINDS, SERVE, InvalidValues
 from tests.charts.quantities import FORMS
+from tests.charts.rule_schemas import TESTS
 
 TABLE = value_rules.table()
 RULES: list[dict[str, Any]] = TABLE["rules"]
-FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows", "named"}
-TESTS = {"matches", "forbids", "longest", "outside", "equals", "includes"}
+FIELDS = {"rule", "keys", "kinds", "when", "else", "each", "of", "optional", "message", "allows", "named", "$comment"}
 PLACEHOLDERS = {"key", "parent", "name", "value", "length", "slice"}
 DEFAULTS = chart_defaults("run")
 

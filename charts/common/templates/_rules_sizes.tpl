@@ -18,10 +18,10 @@ admission policy of charts/queues has limits that are a little higher. Takes the
   {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "head.envFrom" 50 "worker.nodeSelector" 50
       "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
   {{- range $key := keys $most | sortAlpha -}}
-    {{- $found := dict -}}
-    {{- include "common.rules.at" (dict "values" $ "key" $key "into" $found) -}}
-    {{- if gt (len $found.value) (get $most $key | int) -}}
-      {{- printf "%s has %d entries; it can have at most %d.\n" $key (len $found.value) (get $most $key) -}}
+    {{- $section := get $ (splitList "." $key | first) | default dict -}}
+    {{- $entries := get $section (splitList "." $key | last) | default list -}}
+    {{- if gt (len $entries) (get $most $key | int) -}}
+      {{- printf "%s has %d entries; it can have at most %d.\n" $key (len $entries) (get $most $key) -}}
     {{- end -}}
   {{- end -}}
   {{- $sizes := dict "worker.env" 0 "run.command" 0 -}}

@@ -66,12 +66,12 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
 {{- /* A line if `quantity` is not valid. Takes `key`, `quantity` and `example`. */ -}}
 {{- define "queues.rules.quantity" -}}
   {{- $quantity := toString .quantity -}}
-  {{- $patterns := (include "common.valueRules" . | fromJson).patterns -}}
   {{- if hasPrefix "-" $quantity -}}
     {{- printf "%s is %s; it cannot be negative.\n" .key $quantity -}}
-  {{- else if not (regexMatch $patterns.quantity $quantity) -}}
+  {{- else if not (regexMatch (include "common.pattern.quantity" .) $quantity) -}}
     {{- printf "%s: %q is not a valid amount; write it like %s.\n" .key $quantity .example -}}
-  {{- else if and (regexMatch $patterns.bytes $quantity) (not (regexMatch $patterns.zero $quantity)) (regexMatch (print
+  {{- else if and (regexMatch (include "common.pattern.bytes" .) $quantity)
+      (not (regexMatch (include "common.pattern.zero" .) $quantity)) (regexMatch (print
       "(\\.(hostM|m)emory(Borrowing|Lending)?|: (.*storage\\.k8s\\.io/)?((requests|limits)\\.)?(memory|storage|"
       "ephemeral-storage))$") .key) -}}
     {{- printf (print "%s: %q is less than 1 MiB; without a unit it is in bytes, and m is a thousandth. Write it like 256Gi.\n")

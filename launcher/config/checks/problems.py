@@ -75,6 +75,8 @@ class CheckContext:
         """Whether there is an unknown key, which may be a mistyped form of an absent key."""
         self.train_valid = True
         """Whether each key of `train` is valid on its own, so that rules can calculate with it."""
+        self.release = ""
+        """The kind of a release in charts/_rules.json; "" for a run."""
 
     @cached_property
     def tree(self) -> dict[str, Any]:

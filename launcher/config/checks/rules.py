@@ -224,11 +224,6 @@ def _called(key: str, paths: Iterable[tuple[str, ...]]) -> list[str]:
     return [dotted(path) for path in matching if len(path) == min(map(len, matching))]
 
 
-def _meant(key: str) -> list[str]:
-    """Return the keys that a word of other trainers means."""
-    return list(SYNONYMS.get(bare(key), ()))
-
-
 def _belongs(path: tuple[str, ...]) -> str:
     """Return the end of the message about an unknown key: a suggestion if one is found."""
     *above, key = path
@@ -245,7 +240,7 @@ def _belongs(path: tuple[str, ...]) -> str:
     if key in maxtext()["keys"]:
         owned = OWNED.get(key)
         elsewhere = [f"train.{key}"] if owned is None else [owned.removeprefix("use ").rstrip(".")]
-    elsewhere = elsewhere or _meant(key)
+    elsewhere = elsewhere or list(SYNONYMS.get(bare(key), ()))  # words of other trainers
     if not above and bare(key) in CHANGED:
         return f"; {CHANGED[bare(key)]}"
     if elsewhere:
@@ -322,7 +317,7 @@ def _train_belongs(key: str) -> str:
     if near and bare(near[0]) == bare(key):
         return f"; did you mean train.{near[0]}?"
     elsewhere = _called(key, [p for p in leaves(schema("run")) if p[0] not in (*_NOT_OF_A_RUN, "train")])
-    elsewhere = elsewhere or _meant(key)
+    elsewhere = elsewhere or list(SYNONYMS.get(bare(key), ()))  # words of other trainers
     if elsewhere:
         return f"; did you mean {join_or(elsewhere)}?"
     return f"; did you mean train.{near[0]}?" if near else "."

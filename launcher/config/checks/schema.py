@@ -16,9 +16,11 @@ KEYWORDS = {
     *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
     *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
     *("x-charts", "x-instead"),
+    *("if", "then", "allOf", "$defs"),
 }
 """The supported keywords. Any other keyword raises ValueError, so that no rule is silently ignored.
 
+if, then, allOf and $defs are the rules across keys for Helm; the launcher evaluates their source: see value_rules.py.
 x-instead has the advice for values that people expect of an enum.
 """
 

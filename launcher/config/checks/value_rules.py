@@ -1,7 +1,39 @@
-"""The rules of the charts' table, with file and line.
+"""The rules of charts/_rules.json, with file and line.
 
-charts/common/templates/_value_rules.tpl contains the rules and defines their fields; charts and launcher read it, so a
-rule is written once. The charts evaluate it in _rules_evaluate.tpl.
+A rule is written once: the launcher evaluates the table here, and `make charts` writes it as JSON Schema into the
+values.schema.json of each chart, which Helm evaluates (tests/charts/rule_schemas.py). The rules that JSON Schema cannot
+express are in charts/common/templates/_rules*.tpl, too. A rule has these fields:
+
+rule        its id in the output of `launcher check -o json`
+keys        the keys that it checks; `*` is every entry of a map or a list
+kinds       the kinds that it applies to, as a list or as a name of `kinds`; by default "objects", those that create
+            Kubernetes objects. `cluster` is a release of charts/ray-cluster, `ray-cluster` a run in such a cluster, and
+            `serve` a release of charts/serve
+when        conditions on other keys, all of which must hold: a value that the key must have, true (set and not empty),
+            false (absent or empty), {"given": ...} (present, even if empty) or {"not": ...}. A key that starts with a
+            dot is below the entry that `*` matches; {name} is its name, and {value} what is checked. KEY.0 is the first
+            item of a list; accelerator.kind is the kind of slice.accelerator (tpu, gpu or cpu), and accelerator.label,
+            .labelKey, .machineType and .chipsPerHost are those of the nodes
+else        apply the rule only if the rules above it, back to one without `else`, found nothing wrong with the entry
+each        the rule applies to each group of hosts: to slice, and in charts/ray-cluster to each of cluster.groups
+of          name: check the name of the entry instead of its value
+named       the rule applies to the entries with these names
+optional    the value may be empty
+$comment    the reason, and the group of the rules from here
+
+and at most one test. Without a test, the conditions alone make the value wrong.
+
+matches     a regular expression, or the name of one in `patterns`, that the value must match
+forbids     one that it must not match, except for texts that match `allows`
+longest     the maximum number of characters
+outside     ranges of numbers, inclusive, that it must not be in
+includes    names that its list must have, such as those of containers
+equals      another key, whose value it must have, unless that is empty
+
+A long message, pattern or comment is a list of its parts. In a message, {key} is the dotted key, {parent} the key above
+the entry, {name} the entry's name, {value} what was checked, in quotes, {length} its number of characters, {slice} the
+key of the group of hosts, and {a.b} the value of the key a.b; Helm prints {value} as <value>. Regular expressions must
+mean the same in Go and in Python; `^` and `$` are the ends of the text.
 """
 
 from __future__ import annotations
@@ -11,6 +43,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from launcher.config import accelerators
@@ -19,8 +52,6 @@ from launcher.config.kinds import RunKind
 from launcher.config.values.tree import dotted
 from launcher.paths import charts_dir
 
-_COMMENT = re.compile(r"\{\{-?\s*/\*.*?\*/\s*-?\}\}", re.DOTALL)
-_START, _END = '{{- define "common.valueRules" -}}', "{{- end -}}"
 _PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
 _TESTS = ("matches", "forbids", "longest", "outside", "equals", "includes")
 
@@ -39,14 +70,14 @@ class _Item:
 
 
 @cache
-def table() -> dict[str, Any]:
-    """Return the table: `kinds`, `patterns` and `rules`."""
-    text = (charts_dir() / "common" / "templates" / "_value_rules.tpl").read_text(encoding="utf-8")
-    text = text.split(_START)[1].rsplit(_END)[0]
-    content: dict[str, Any] = json.loads(_COMMENT.sub("", text))
-    for entry in (content["patterns"], *content["rules"]):  # long texts are lists of their parts
+def table(charts: Path | None = None) -> dict[str, Any]:
+    """Return the table: `kinds`, `patterns` and `rules`, with the list of kinds of each rule, and each text as one."""
+    content: dict[str, Any] = json.loads(((charts or charts_dir()) / "_rules.json").read_bytes())
+    for entry in (content["patterns"], *content["rules"]):
         fields = ("message", "matches", "forbids") if "rule" in entry else [*entry]
         entry |= {key: "".join(entry[key]) for key in fields if key in entry}
+    for rule in content["rules"]:
+        rule["kinds"] = content["kinds"].get(str(rule.get("kinds", "objects")), rule.get("kinds"))
     return content
 
 
@@ -65,7 +96,7 @@ def value_rules() -> tuple[tuple[tuple[str, ...], Rule], ...]:
 def _reads(chain: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     reads: set[str] = set()
     for rule in chain:
-        if not _is_for_every_run(rule):
+        if not set(RunKind) <= set(rule["kinds"]):
             reads.add("run.kind")
         reads.update(key.split(".*")[0] for key in rule["keys"])
         reads.update(_conditions(rule))
@@ -89,7 +120,7 @@ def _evaluator(chain: Sequence[Mapping[str, Any]]) -> Rule:
     def evaluate(case: CheckContext) -> Iterator[Problem]:
         failed: set[tuple[str, ...]] = set()
         for rule in chain:
-            if not (_is_for_every_run(rule) or case.kind in _kinds(rule)):
+            if not _applies(rule, case):
                 continue
             if rule.get("each") and case.ignores_slice:
                 continue
@@ -103,15 +134,10 @@ def _evaluator(chain: Sequence[Mapping[str, Any]]) -> Rule:
     return evaluate
 
 
-def _kinds(rule: Mapping[str, Any]) -> Sequence[str]:
-    kinds = rule.get("kinds", "objects")
-    names: Sequence[str] = table()["kinds"][kinds] if isinstance(kinds, str) else kinds
-    return names
-
-
-def _is_for_every_run(rule: Mapping[str, Any]) -> bool:
-    """Return whether the rule applies to every kind of run, and thus even if run.kind is invalid."""
-    return set(RunKind) <= set(_kinds(rule))
+def _applies(rule: Mapping[str, Any], case: CheckContext) -> bool:
+    """Return whether the rule applies. One for every kind of run does so even if run.kind is invalid."""
+    kinds = rule["kinds"]
+    return case.release in kinds if case.release else set(RunKind) <= set(kinds) or case.kind in kinds
 
 
 def _items(tree: Mapping[str, Any], key: str) -> Iterator[_Item]:

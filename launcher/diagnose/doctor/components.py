@@ -233,7 +233,7 @@ def _served(component: Component, served: Mapping[str, Sequence[str]], version: 
             component,
             Level.PROBLEM,
             f"serves {component.group} as {join_words(served)}; the charts use {version}.",
-            f"Install a supported version of {component.name}: {_range(component)}.",
+            f"Install a supported version of {component.name}: {versions.supported(component.supported)}.",
         )
         return
     missing = [kind.plural for kind in component.kinds if kind.plural not in served[version]]
@@ -399,10 +399,6 @@ def _watched(deployment: Deployment) -> list[str]:
                 value = value if equals else words[index + 1] if index + 1 < len(words) else ""
                 return [entry for entry in value.split(",") if entry]
     return []
-
-
-def _range(component: Component) -> str:
-    return str(versions.supported(component.supported))
 
 
 def _unknown(component: Component, look: Fetched[Any]) -> Finding:

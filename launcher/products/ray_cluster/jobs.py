@@ -84,13 +84,13 @@ class RayHead:
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        stream: bool = False,
         timeout: float = _SECONDS,
+        **options: Any,
     ) -> Response:
         """Send one request to the head, with Ray's token. Return Ray's response, even if it is an error.
+
+        `options` are those of Connection.request: query, body and stream.
 
         Raises ClusterError if the API server refuses the request, or does not reach the head.
         """
@@ -101,12 +101,10 @@ class RayHead:
         response = self._cluster.request(
             method,
             url,
-            query=query,
-            body=body,
             headers={**(headers or {}), **token},
-            stream=stream,
             timeout=timeout,
             raw=True,
+            **options,
         )
         if response.status >= 400 and "json" in response.headers.get("content-type", ""):
             data = response.data

@@ -1,8 +1,8 @@
 {{- /*
 common.rules: a sentence in a line for each problem of the values; of `values`, `kind` (ray-job, job-set, or
-cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most rules
-are in the
-table common.valueRules. Here are those that calculate; launcher/config/checks/cluster_rules.py has them for runs, too.
+cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most
+rules are in values.schema.json, which Helm evaluates first. Here are those that calculate or compare keys; for runs, the
+launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.json.
 */ -}}
 {{- define "common.rules" -}}
 {{- $v := .values }}
@@ -17,15 +17,20 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- $groups = $resolved.slices }}
 {{- $_ := set $values "accelerator" (first $groups).slice.resolved }}
 {{- end }}
-{{- include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" false "named" .named) }}
+{{- include "common.rules.name" . }}
+{{- include "common.rules.entries" $v }}
 {{- $ofSlices }}
 {{- $names := list }}
 {{- range $groups }}
-{{- include "common.rules.group" (dict "group" . "kind" $.kind "nodeSelector" $v.worker.nodeSelector) }}
+{{- include "common.rules.group" . }}
+{{- include "common.rules.labels" (dict "group" . "nodeSelector" $v.worker.nodeSelector) }}
 {{- if and (has .group $names) (ne .group "slice") }}
 {{- printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one.\n" .key .group }}
 {{- end }}
 {{- $names = append $names .group }}
+{{- end }}
+{{- if and (eq $v.slice.placement "topology") (eq (dig "accelerator" "kind" "" $values) "cpu") }}
+{{- printf "slice.placement: topology is for slices of chips on node pools of their own; %s does not need it.\n" $v.slice.accelerator }}
 {{- end }}
 {{- if gt (len $groups) 17 }}
 {{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
@@ -49,20 +54,30 @@ table common.valueRules. Here are those that calculate; launcher/config/checks/c
 {{- include "common.rules.sizes" $values }}
 {{- end -}}
 
-{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it, in `group`; `kind`; and `nodeSelector` of the values. */
--}}
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it. */ -}}
 {{- define "common.rules.group" -}}
-  {{- $resolved := .group.slice.resolved -}}
-  {{- with $resolved.error }}{{ println . }}{{ end -}}
-  {{- $values := dict "slice" .group.slice "worker" (set (pick .group "cpu" "memory") "nodeSelector" .nodeSelector) "accelerator"
-      $resolved -}}
-  {{- include "common.rules.evaluate" (dict "values" $values "kind" .kind "each" true "group" .group.key) -}}
-  {{- with .group -}}
-    {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice")
-        (has .group (list "slice" "head" "headgroup"))) -}}
-      {{- printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
-          "headgroup, which are reserved.\n") .key .group -}}
-    {{- end -}}
+  {{- with .slice.resolved.error }}{{ println . }}{{ end -}}
+  {{- $reservation := .slice.reservation -}}
+  {{- if and (eq .slice.provisioning "reservation") (not $reservation) -}}
+    {{- printf "%s.provisioning is reservation; %s.reservation must name it.\n" .key .key -}}
+  {{- else if and (ne .slice.provisioning "reservation") $reservation -}}
+    {{- printf "%s.reservation requires %s.provisioning: reservation; it is %s.\n" .key .key .slice.provisioning -}}
+  {{- end -}}
+  {{- if contains "/" $reservation -}}
+    {{- printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in worker.nodeSelector "
+        "(cloud.google.com/reservation-project: PROJECT).\n") .key $reservation -}}
+  {{- else if and $reservation (not (regexMatch (include "common.pattern.kubernetesName" .) $reservation)) -}}
+    {{- printf (print "%s.reservation: %q is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with "
+        "no hyphen at either end.\n") .key $reservation -}}
+  {{- end -}}
+  {{- if and (eq .slice.resolved.kind "cpu") (not (and .cpu .memory)) -}}
+    {{- printf "%s.%s is empty; a %s host has no chips to request, so set the cpu and the memory that it needs.\n"
+        (ternary "worker" .key (eq .key "slice")) (ternary "cpu" "memory" (empty .cpu)) .slice.accelerator -}}
+  {{- end -}}
+  {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice")
+      (has .group (list "slice" "head" "headgroup"))) -}}
+    {{- printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
+        "headgroup, which are reserved.\n") .key .group -}}
   {{- end -}}
 {{- end -}}
 

@@ -1,4 +1,4 @@
-{{- /* common.rules.serve: problems of a served model that no row of the table can find. Takes the values, with the
+{{- /* common.rules.serve: problems of a served model that its schema cannot find. Takes the values, with the
 resolved slice as `accelerator`, if it is valid. */ -}}
 {{- define "common.rules.serve" -}}
   {{- $serve := .serve -}}
@@ -29,6 +29,14 @@ resolved slice as `accelerator`, if it is valid. */ -}}
         (int64 $serve.maxRequests) -}}
   {{- end -}}
   {{- with .accelerator -}}
+    {{- if and (eq $serve.engine "vllm") (eq .kind "cpu") -}}
+      {{- printf "serve.engine: vllm runs on TPUs and GPUs; for %s, set serve.engine: mlx.\n" .name -}}
+    {{- else if and (eq $serve.engine "mlx") (has .kind (list "tpu" "gpu")) -}}
+      {{- printf "serve.engine: mlx runs on CPUs; for %s, set serve.engine: vllm.\n" .name -}}
+    {{- end -}}
+    {{- if and (eq $serve.dtype "float16") (eq .kind "tpu") -}}
+      {{- println "serve.dtype: TPUs have no float16; use bfloat16." -}}
+    {{- end -}}
     {{- $hosts := int64 .hosts -}}
     {{- if and (gt $hosts 1) (ne .kind "tpu") -}}
       {{- printf "slice.hosts is %d; a replica on %s runs on one host: set slice.hosts: 0.\n" $hosts .name -}}
