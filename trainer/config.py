@@ -133,6 +133,11 @@ class RunConfig:
         return int((self.tree.get("tracking") or {}).get("metricsPort") or 0)
 
     @property
+    def forecast_step_seconds(self) -> float | None:
+        """Seconds of a step that a forecast found (tracking.forecastStepSeconds), or None if not known."""
+        return float((self.tree.get("tracking") or {}).get("forecastStepSeconds") or 0) or None
+
+    @property
     def wandb(self) -> Mapping[str, Any] | None:
         """The run's Weights & Biases settings: project, entity, mode. None: disabled."""
         keys: Mapping[str, Any] = (self.tree.get("tracking") or {}).get("wandb") or {}

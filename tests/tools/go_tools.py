@@ -64,6 +64,7 @@ TOOLS = {
     "kwok": GoTool("sigs.k8s.io/kwok/cmd/kwok"),
     # The tag leaves out service discovery in clouds. The build then takes two minutes.
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
+    "promtool": GoTool("github.com/prometheus/prometheus/cmd/promtool", module="prometheus", tags="remove_all_sd"),
     "vale": GoTool("github.com/vale-cli/vale/v3/cmd/vale", cgo=True),  # its parsers of code are written in C
     "actionlint": GoTool("github.com/rhysd/actionlint/cmd/actionlint"),
     "kind": GoTool("sigs.k8s.io/kind"),
@@ -74,7 +75,7 @@ TOOLS = {
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
-SLOW_TIERS = ("kind", "kube-score", "pod-security", "prometheus", "vale")
+SLOW_TIERS = ("kind", "kube-score", "pod-security", "prometheus", "promtool", "vale")
 
 # Tools that only `make release` uses.
 RELEASE = ("cosign", "syft")

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ from trainer.errors import ConfigError
 from trainer.telemetry import Telemetry
 from trainer.telemetry.chips import Chips, Sampler
 from trainer.telemetry.prometheus import Endpoint, address_file
+from trainer.telemetry.storage import Storage, reader
 
 LABELS = dict(zip(NAMES, ("llama", "research", "0"), strict=True))
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -172,6 +174,85 @@ def test_checkpoints_are_counted(endpoint: Endpoint) -> None:
     assert (found["slipway_checkpoint_save_seconds_count"], found["slipway_checkpoint_save_seconds_sum"]) == (2, 0.75)
 
 
+def test_the_times_of_progress_and_of_checkpoints_start_with_the_loop() -> None:
+    endpoint = Endpoint(LABELS)
+    endpoint.loop_starts([start(500)], [], step=0, steps=3, devices=1)
+    began = exposed(endpoint)
+    progress, checkpoint = "slipway_last_progress_timestamp_seconds", "slipway_last_checkpoint_timestamp_seconds"
+    assert began[progress] == pytest.approx(time.time(), abs=30)
+    assert began[checkpoint] == pytest.approx(time.time(), abs=30)
+    endpoint.line(line(0))
+    stepped = exposed(endpoint)
+    assert stepped[progress] > began[progress]
+    assert stepped[checkpoint] == began[checkpoint]
+    endpoint.checkpoint_saved(0.25)
+    saved = exposed(endpoint)
+    assert saved[progress] == stepped[progress]
+    assert saved[checkpoint] > stepped[checkpoint]
+    endpoint.line(evaluation(1, 9.0))
+    assert exposed(endpoint)[progress] > saved[progress]
+
+
+def test_a_run_without_checkpoints_or_forecast_serves_neither(tmp_path: Path) -> None:
+    config = run_config(tmp_path)
+    names = ("slipway_last_checkpoint_timestamp_seconds", "slipway_forecast_step_seconds")
+    for checkpoints, forecast in ((True, 1.25), (False, 0)):
+        tracking = {"metricsPort": 9464, "forecastStepSeconds": forecast}
+        train = {**run_config(tmp_path).train, "enable_checkpointing": checkpoints}
+        config = RunConfig(config.path, {**config.tree, "tracking": tracking, "train": train})
+        (config.folder / "events.jsonl").write_text(json.dumps(start(5)) + "\n")
+        with Telemetry(config, host=0, devices=[]) as telemetry:
+            telemetry.loop_starts(step=0, steps=3, devices=1)
+            served = scraped(get(address_file(config.folder, 0).read_text().strip()))
+        assert [name in served for name in names] == [checkpoints, bool(forecast)]
+        assert served.get(names[1], 0) == forecast
+
+
+def test_the_first_host_serves_the_size_of_the_storage(tmp_path: Path) -> None:
+    config = run_config(tmp_path, port=9464)
+    stats = os.statvfs(tmp_path)
+    with Telemetry(config, host=0, devices=[]), Telemetry(config, host=1, devices=[]):
+        first, second = (address_file(config.folder, host).read_text().strip() for host in (0, 1))
+        deadline = time.monotonic() + 10
+        while not (served := scraped(get(first))) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert scraped(get(second)) == {}
+    assert served["slipway_storage_size_bytes"] == stats.f_blocks * stats.f_frsize
+    assert 0 < served["slipway_storage_available_bytes"] <= served["slipway_storage_size_bytes"]
+
+
+def test_a_mount_that_hangs_does_not_delay_a_scrape(endpoint: Endpoint) -> None:
+    """The read blocks on an event, because only root can create a mount that hangs."""
+    hangs = threading.Event()
+
+    def read() -> dict[str, list[float]]:
+        hangs.wait()
+        return {}
+
+    sampler = Sampler(read).start()
+    endpoint.registry.register(Storage(LABELS, sampler))
+    began = time.monotonic()
+    served = scraped(get(f"http://127.0.0.1:{endpoint.listen(0, loopback=True)}/metrics"))
+    assert time.monotonic() - began < 5
+    assert served["slipway_attempt"] == 2
+    assert not [name for name in served if "storage" in name]
+    endpoint.close()
+    sampler.stop()
+    hangs.set()
+
+
+def test_a_mount_that_fails_is_reported_once_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    read = reader(folder)
+    assert read() == read() == {}
+    assert capsys.readouterr().err == (
+        f"The size of the run's storage is not served: [Errno 2] No such file or directory: '{folder}'. "
+        "Training continues.\n"
+    )
+    folder.mkdir()
+    assert set(read()) == {"size", "available"}
+
+
 def test_a_local_run_serves_on_a_free_port_of_loopback_and_records_its_address(tmp_path: Path) -> None:
     config = run_config(tmp_path, port=9464)
     two = [Telemetry(config, host=host, devices=[]) for host in (0, 1)]
@@ -180,7 +261,7 @@ def test_a_local_run_serves_on_a_free_port_of_loopback_and_records_its_address(t
         assert len(set(urls)) == 2
         for url in urls:
             assert url.startswith("http://127.0.0.1:")
-            assert scraped(get(url)) == {}  # before the loop starts
+            assert not {key for key in scraped(get(url)) if "storage" not in key}  # before the loop starts
     finally:
         for each in two:
             each.__exit__(None)

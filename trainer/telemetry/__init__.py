@@ -32,7 +32,14 @@ class Telemetry:
             lines = list(metrics.read(self._folder / "metrics.jsonl"))
             if self._endpoint is not None:
                 events = metrics.read(self._folder / "events.jsonl")
-                self._endpoint.loop_starts(events, lines, step=step, steps=steps, devices=devices)
+                self._endpoint.loop_starts(
+                    *(events, lines),
+                    step=step,
+                    steps=steps,
+                    devices=devices,
+                    saves=self._config.train.get("enable_checkpointing") is not False,
+                    forecast=self._config.forecast_step_seconds,
+                )
             if self._config.wandb is not None:
                 self._upload = Upload(self._config, lines)
         except (OSError, ValueError, KeyError) as error:

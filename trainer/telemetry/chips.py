@@ -68,14 +68,14 @@ def _memory(device: Any) -> Mapping[str, float]:
 
 
 class Sampler:
-    """Polls libtpu in a thread: an answer may take seconds, which is too long for a scrape."""
+    """Polls a source in a thread: an answer of libtpu, or of a mount, may take too long for a scrape."""
 
     def __init__(self, read: Callable[[], Sample]) -> None:
         self._read = read
         self._sample: Sample = {}
         self._at = 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="libtpu-metrics", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="metrics-sampler", daemon=True)
 
     def start(self) -> Sampler:
         self._thread.start()
@@ -85,7 +85,7 @@ class Sampler:
         self._over.set()
 
     def latest(self) -> Sample:
-        """Return the values in percent, by libtpu's name; empty if there is no recent value."""
+        """Return the values by the source's names, of libtpu in percent; empty if there is no recent value."""
         return self._sample if time.monotonic() - self._at < _SECONDS_OF_A_SAMPLE else {}
 
     def _run(self) -> None:

@@ -52,6 +52,19 @@ _OTHERS = {
         "slipway_attempt",
         "Number of this start of the training loop, counted from 1 over all processes of the run.",
     ),
+    "advanced": (
+        "slipway_last_progress_timestamp_seconds",
+        "Time when the last step or evaluation finished, in Unix seconds; until then, when the training loop started.",
+    ),
+    "saved": (
+        "slipway_last_checkpoint_timestamp_seconds",
+        "Time when training saved its last checkpoint, in Unix seconds; until then, when the training loop started. "
+        "Absent if train.enable_checkpointing is false.",
+    ),
+    "forecast": (
+        "slipway_forecast_step_seconds",
+        "Seconds that a step takes according to a forecast (tracking.forecastStepSeconds); absent if it is 0.",
+    ),
     "tokens": ("slipway_tokens_per_second", "Tokens that the run trained on per second, in the last finished step."),
     "productive": (
         "slipway_productive_seconds",
@@ -76,7 +89,7 @@ class Endpoint:
         self.registry = CollectorRegistry()
         self.labels = dict(labels)
         self._server: Any = None
-        self._sampler: Any = None
+        self._samplers: list[Any] = []
         self._devices = 1
         self._productive = 0.0
         self._first_start = 0.0
@@ -110,6 +123,7 @@ class Endpoint:
         if not config.metrics_port:
             return None
         try:
+            from trainer.telemetry import storage
             from trainer.telemetry.chips import Chips, Sampler, read_libtpu
         except ModuleNotFoundError as error:
             warn(f"No metrics for Prometheus are served: the Python package {error.name} is not installed.")
@@ -130,9 +144,13 @@ class Endpoint:
         if local:
             with contextlib.suppress(OSError):
                 address_file(config.folder, host).write_text(f"http://127.0.0.1:{port}/metrics\n", encoding="utf-8")
-        if config.accelerator["kind"] == "tpu":
-            endpoint._sampler = Sampler(read_libtpu).start()
-        endpoint.registry.register(Chips(devices, endpoint.labels, endpoint._sampler))
+        libtpu = Sampler(read_libtpu).start() if config.accelerator["kind"] == "tpu" else None
+        endpoint.registry.register(Chips(devices, endpoint.labels, libtpu))
+        endpoint._samplers = [libtpu] if libtpu else []
+        if host == 0:
+            mount = Sampler(storage.reader(config.folder)).start()
+            endpoint.registry.register(storage.Storage(endpoint.labels, mount))
+            endpoint._samplers.append(mount)
         return endpoint
 
     def listen(self, port: int, *, loopback: bool) -> int:
@@ -159,8 +177,13 @@ class Endpoint:
         step: int,
         steps: int,
         devices: int,
+        saves: bool = True,
+        forecast: float | None = None,
     ) -> None:
-        """`events`: all events of the run, including this start; `lines`: the valid lines of earlier attempts."""
+        """`events`: all events of the run, including this start; `lines`: the valid lines of earlier attempts.
+
+        `saves`: whether the run saves checkpoints; `forecast`: seconds of a step, if they are known.
+        """
         events, lines = list(events), list(lines)
         starts = [event for event in events if event["event"] == "loop_started"]
         preempted = preemptions(events)
@@ -170,6 +193,10 @@ class Endpoint:
         self._set("steps", steps)
         self._set("devices", devices)
         self._set("attempt", len(starts))
+        if saves:
+            self._set("saved", time.time())
+        if forecast is not None:
+            self._set("forecast", forecast)
         self._restarts.labels(**self.labels).inc(len(starts) - 1 - preempted)
         self._preemptions.labels(**self.labels).inc(preempted)
         self._gauges["productive"].labels(**self.labels).set_function(lambda: self._productive)
@@ -179,20 +206,23 @@ class Endpoint:
         for key in ("loss", "eval_loss"):
             for line in [line for line in lines if key in line][-1:]:
                 self._show(line)
+        self._set("advanced", time.time())
 
     def line(self, line: Mapping[str, Any]) -> None:
         if "loss" in line:
             seconds = float(line["step_seconds"])
             self._productive += seconds
             self._steps.labels(**self.labels).observe(seconds)
+        self._set("advanced", time.time())
         self._show(line)
 
     def checkpoint_saved(self, seconds: float) -> None:
         self._saves.labels(**self.labels).observe(seconds)
+        self._set("saved", time.time())
 
     def close(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stop()
+        for sampler in self._samplers:
+            sampler.stop()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -13,6 +13,7 @@ from launcher.products.records import form as records
 from tests.docs.reference.parts import code, page, table
 from trainer.telemetry.chips import Chips
 from trainer.telemetry.prometheus import Endpoint
+from trainer.telemetry.storage import Storage
 
 _CONFIG = """\
 The run config is the interface between launcher and trainer, which never import each other. It is one JSON object. On
@@ -189,16 +190,22 @@ class _Device:
         return {"bytes_in_use": 1, "peak_bytes_in_use": 1, "bytes_limit": 1}
 
 
-class _Sampler:
+class _Libtpu:
     def latest(self) -> dict[str, list[float]]:
         return {"duty_cycle_pct": [1.0], "tensorcore_util": [1.0]}
+
+
+class _Mount:
+    def latest(self) -> dict[str, list[float]]:
+        return {"size": [1.0], "available": [1.0]}
 
 
 def exported() -> list[tuple[str, str, str]]:
     """Return the metrics for Prometheus, as the endpoint describes them: name, kind and description."""
     labels = {"run": "r", "team": "t", "host": "0"}
     endpoint = Endpoint(labels)
-    endpoint.registry.register(Chips([_Device()], labels, _Sampler()))  # type: ignore[arg-type]  # it samples libtpu
+    endpoint.registry.register(Storage(labels, _Mount()))  # type: ignore[arg-type]  # it samples a mount
+    endpoint.registry.register(Chips([_Device()], labels, _Libtpu()))  # type: ignore[arg-type]  # it samples libtpu
     found = []
     for family in endpoint.registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -1,6 +1,9 @@
 //go:build tools
 
-// Package tools names the command, so that `go mod tidy` keeps what it needs.
+// Package tools names the commands, so that `go mod tidy` keeps what it needs.
 package tools
 
-import _ "github.com/prometheus/prometheus/cmd/prometheus"
+import (
+	_ "github.com/prometheus/prometheus/cmd/prometheus"
+	_ "github.com/prometheus/prometheus/cmd/promtool"
+)
