@@ -103,6 +103,11 @@ SLOW = frozenset(
     {
         "tests/charts/test_bad_values.py::test_any_value_at_any_key_renders_a_valid_object_or_both_reject_it",
         "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_renders_one_valid_object_with_its_run_config",
+        # promtool and the reader of Grafana's schema are built for them.
+        "tests/charts/test_alerts.py::test_chip_hours_are_recorded_by_team_and_flavor",
+        "tests/charts/test_alerts.py::test_every_alert_fires_on_what_it_should_and_only_on_that",
+        "tests/charts/test_alerts.py::test_grafanas_schema_accepts_every_dashboard",
+        "tests/charts/test_alerts.py::test_the_bounds_are_those_of_the_values",
         "tests/charts/test_pod_security.py",
         # helm lint for each row of the rules; another test renders them.
         "tests/charts/test_queues_rules.py::test_lint_renders_all_manifests_of_invalid_values",

@@ -316,8 +316,23 @@ OTHERS = [
     ),
     Case(
         "monitoring: {podMonitoring: true, labels: {release: prometheus}}",
-        "monitoring.labels applies only to PodMonitors; set monitoring.podMonitor: true, or remove the labels.",
+        "monitoring.labels applies only to PodMonitors and PrometheusRules; set monitoring.podMonitor: true or "
+        "monitoring.alerts.kind: PrometheusRule, or remove the labels.",
         "monitoring: {podMonitor: true, labels: {release: prometheus}}",
+    ),
+    Case(
+        "monitoring: {alerts: {kind: PrometheusRule, disabled: [NoSuchAlert]}}",
+        'monitoring.alerts.disabled: there is no alert "NoSuchAlert"; the alerts are SlipwayCheckpointTooOld, '
+        "SlipwayControllerDown, SlipwayGoodputLow, SlipwayNothingAdmitted, SlipwayPolicyMissing, "
+        "SlipwayQueueNotActive, SlipwayRunNotStepping, SlipwayStepTimeAboveForecast, SlipwayStorageNearlyFull, "
+        "SlipwayWaitTooLong.",
+        "monitoring: {alerts: {kind: PrometheusRule, disabled: [SlipwayGoodputLow]}}",
+    ),
+    Case(
+        'monitoring: {dashboards: {create: true, labels: {"a b": c}}}',
+        'monitoring.dashboards.labels: "a b" is not a valid label key; use letters, digits, hyphens, dots and '
+        "underscores, such as example.com/pool.",
+        "monitoring: {dashboards: {create: true, labels: {grafana_dashboard: null, example.com/a: c}}}",
     ),
     Case(
         "monitoring: {ray: true}",

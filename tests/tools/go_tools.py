@@ -65,6 +65,7 @@ TOOLS = {
     # The tag leaves out service discovery in clouds. The build then takes two minutes.
     "prometheus": GoTool("github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     "promtool": GoTool("github.com/prometheus/prometheus/cmd/promtool", module="prometheus", tags="remove_all_sd"),
+    "grafana-dashboards": GoTool("slipway.example/tools/grafana-dashboards"),  # our own main.go
     "vale": GoTool("github.com/vale-cli/vale/v3/cmd/vale", cgo=True),  # its parsers of code are written in C
     "actionlint": GoTool("github.com/rhysd/actionlint/cmd/actionlint"),
     "kind": GoTool("sigs.k8s.io/kind"),
@@ -75,7 +76,7 @@ TOOLS = {
 }
 
 # Tools that only tests of slow tiers use (tests/tiers.py).
-SLOW_TIERS = ("kind", "kube-score", "pod-security", "prometheus", "promtool", "vale")
+SLOW_TIERS = ("grafana-dashboards", "kind", "kube-score", "pod-security", "prometheus", "promtool", "vale")
 
 # Tools that only `make release` uses.
 RELEASE = ("cosign", "syft")

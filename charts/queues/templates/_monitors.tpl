@@ -14,8 +14,9 @@ are on Ray's port. Takes `monitoring` and `what`: runs, clusters or models. */ -
     {{- include "queues.rules.name" (dict "key" "monitoring.fromNamespaces" "name" . "max" 63) -}}
   {{- end -}}
   {{- $wanted := or $monitoring.podMonitoring $monitoring.podMonitor -}}
-  {{- if and $monitoring.labels (not $monitoring.podMonitor) -}}
-    {{- println "monitoring.labels applies only to PodMonitors; set monitoring.podMonitor: true, or remove the labels." -}}
+  {{- if and $monitoring.labels (not (or $monitoring.podMonitor (eq $monitoring.alerts.kind "PrometheusRule"))) -}}
+    {{- println (print "monitoring.labels applies only to PodMonitors and PrometheusRules; set monitoring.podMonitor: true or "
+        "monitoring.alerts.kind: PrometheusRule, or remove the labels.") -}}
   {{- end -}}
   {{- if and $monitoring.ray (not (or $wanted $monitoring.fromNamespaces)) -}}
     {{- println "monitoring.ray has no effect, because nothing is scraped; set monitoring.podMonitoring or monitoring.podMonitor." -}}

@@ -17,7 +17,7 @@ the manifests are then empty. All files of a chart have the same root context, i
 "policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [],
 "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
-"monitoring": {"labels": {}, "fromNamespaces": []}, "commonLabels": {}, "commonAnnotations": {}}
+"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"disabled": []}, "dashboards": {"annotations": {}}}, "commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 
 {{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
@@ -29,7 +29,7 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
       "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector" "cohorts" "cohorts.*.quota"
       "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers"
       "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
-      "network.egress" "monitoring.labels" "commonLabels" "commonAnnotations")) -}}
+      "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations" "commonLabels" "commonAnnotations")) -}}
 {{- end -}}
 
 {{- define "queues.validate" -}}
@@ -37,7 +37,7 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
   {{- include "queues.resolve" . -}}
   {{- $problems := "" -}}
   {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
-      "common" -}}
+      "alerts" "common" -}}
     {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
   {{- end -}}
   {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}

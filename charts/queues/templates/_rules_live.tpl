@@ -104,4 +104,5 @@ teams rights there, and their policies would refuse each other's runs. */ -}}
 {{- define "queues.rules.live" -}}
   {{- include "queues.rules.namespaces" . -}}
   {{- include "queues.rules.fixed" . -}}
+  {{- include "queues.rules.crds" . -}}
 {{- end -}}
