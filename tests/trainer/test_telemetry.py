@@ -12,16 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.tools import tool
+from tests.trainer import prometheus
 from tests.trainer.runs import CHECKOUT
 from tests.trainer.scrape import LABELS as NAMES
 from tests.trainer.scrape import get, scraped
@@ -303,52 +302,12 @@ def test_without_a_port_nothing_is_served(tmp_path: Path) -> None:
     assert not address_file(tmp_path / "llama", 0).exists()
 
 
-@pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Callable[[int], str]]:
-    """Return a function that starts a real Prometheus to scrape a port of this machine. It returns its address."""
-    processes = []
-
-    def run(port: int) -> str:
-        target = {
-            "job_name": "slipway",
-            "scrape_interval": "1s",
-            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-        }
-        (tmp_path / "prometheus.json").write_text(json.dumps({"scrape_configs": [target]}))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            own = probe.getsockname()[1]
-        command = [str(tool("prometheus")), f"--config.file={tmp_path}/prometheus.json"]
-        command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{own}"]
-        with (tmp_path / "prometheus.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
-        return f"http://127.0.0.1:{own}"
-
-    yield run
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_a_real_prometheus_accepts_every_metric(
-    endpoint: Endpoint, prometheus: Callable[[int], str], tmp_path: Path
-) -> None:
+def test_a_real_prometheus_accepts_every_metric(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.line(line(2, 1.5))
     endpoint.checkpoint_saved(0.5)
-    address = prometheus(endpoint.listen(0, loopback=True))
-
-    def ask(query: str) -> list[dict[str, Any]]:
-        try:
-            answer = json.loads(get(f"{address}/api/v1/query?{urlencode({'query': query})}"))
-        except OSError:  # it is not up yet
-            return []
-        found: list[dict[str, Any]] = answer["data"]["result"]
-        return found
-
-    deadline = time.monotonic() + 120
-    while not (found := ask('{__name__=~"slipway_.*"}')):
-        assert time.monotonic() < deadline, (tmp_path / "prometheus.log").read_text()[-2000:]
-        time.sleep(0.2)
+    with prometheus.running(tmp_path, {"slipway": f"127.0.0.1:{endpoint.listen(0, loopback=True)}"}) as server:
+        found = server.until(lambda: server.ask('{__name__=~"slipway_.*"}'))
+        [median] = server.ask("histogram_quantile(0.5, slipway_step_duration_seconds_bucket)")
     served = exposed(endpoint)
     named = {each["metric"]["__name__"] for each in found}
     assert named >= {key.partition("{")[0] for key in served if not key.endswith("_created")}
@@ -357,7 +316,6 @@ def test_a_real_prometheus_accepts_every_metric(
         name = each["metric"]["__name__"]
         if name in served and name not in ("slipway_elapsed_seconds", "slipway_goodput_ratio"):
             assert float(each["value"][1]) == served[name], name
-    [median] = ask("histogram_quantile(0.5, slipway_step_duration_seconds_bucket)")
     assert 1 <= float(median["value"][1]) <= 1.5
     endpoint.close()
 

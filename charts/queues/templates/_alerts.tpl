@@ -66,7 +66,8 @@ label `namespace` is called exported_namespace if the scraper adds its own. Rend
   {{- range (.Files.Get "alerts.yaml" | fromYaml).groups }}{{ range .rules }}{{ $known = append $known .alert }}{{ end }}{{ end -}}
   {{- range $monitoring.alerts.disabled -}}
     {{- if not (has . $known) -}}
-      {{- printf "monitoring.alerts.disabled: there is no alert %q; the alerts are %s.\n" . ($known | compact | uniq | sortAlpha | join ", ") -}}
+      {{- printf "monitoring.alerts.disabled: there is no alert %q; the alerts are %s.\n" .
+          ($known | compact | uniq | sortAlpha | join ", ") -}}
     {{- end -}}
   {{- end -}}
   {{- include "queues.rules.labels" (dict "key" "monitoring.dashboards.labels" "labels" $monitoring.dashboards.labels

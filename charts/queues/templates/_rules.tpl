@@ -17,7 +17,8 @@ the manifests are then empty. All files of a chart have the same root context, i
 "policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [],
 "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
-"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"disabled": []}, "dashboards": {"annotations": {}}}, "commonLabels": {}, "commonAnnotations": {}}
+"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"disabled": []}, "dashboards": {"annotations": {}}},
+"commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 
 {{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
@@ -29,7 +30,8 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
       "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector" "cohorts" "cohorts.*.quota"
       "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers"
       "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
-      "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations" "commonLabels" "commonAnnotations")) -}}
+      "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations"
+      "commonLabels" "commonAnnotations")) -}}
 {{- end -}}
 
 {{- define "queues.validate" -}}
