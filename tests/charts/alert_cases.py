@@ -14,7 +14,7 @@ Series = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """`at` is the time at which the alert fires, with `labels` beside its own, and with `value` in its sentences."""
+    """`at` is when the alert fires, with `labels` in addition to its own, and with `value` in its sentences."""
 
     alert: str
     at: str

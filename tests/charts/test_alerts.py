@@ -179,7 +179,7 @@ def test_chip_hours_are_recorded_by_team_and_flavor(groups: list[Tree], tmp_path
     usage = 'kueue_local_queue_resource_usage{{name="runs",{},flavor="{}",replica_role="{}",resource="{}"}}'
     series = {
         usage.format('namespace="research"', "v6e-4x4", "leader", "google.com/tpu"): "16x29 32x29",
-        # The second replica of Kueue serves the same, cpu is no chip, and a scraper adds its own namespace.
+        # The second replica of Kueue serves the same, cpu does not count, and a scraper adds its own namespace.
         usage.format('namespace="research"', "v6e-4x4", "follower", "google.com/tpu"): "16x29 32x29",
         usage.format('namespace="research"', "cpu", "leader", "cpu"): "40x59",
         usage.format(
