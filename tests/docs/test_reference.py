@@ -18,8 +18,8 @@ def test_a_page_is_as_generated(name: str) -> None:
 
 def test_every_reference_page_is_generated() -> None:
     """`make forecast-proof` takes hours, and `make simulate-proof` needs the recordings. The pages about exports and
-    about traces are written by hand: they explain what the code only calculates."""
-    by_hand = {"forecast-proof", "simulate-proof", "export", "simulation-trace"}
+    about traces are written by hand: they explain what the code only calculates. So is the page about alerts."""
+    by_hand = {"alerts", "forecast-proof", "simulate-proof", "export", "simulation-trace"}
     assert {path.stem for path in (DOCS / "reference").glob("*.md")} == {*PAGES, *by_hand}
 
 
