@@ -142,13 +142,13 @@ def _check(schema: Node, rule: Rule, key: str, patterns: Mapping[str, str]) -> N
             wrong.append(_value(wanted))
         elif name.startswith((".", f"{key}.")):
             first: Node = {"type": "array", "prefixItems": [_value(wanted)], "minItems": 1}
-            wrong.append(first if below == "0" else _holds({}, below, wanted))
+            wrong += [first] if below == "0" else [_holds({}, below, wanted), {"type": "object"}]
     parent = key.partition(".*")[0]
     is_list = "*" in key and "object" not in (_node(schema, parent) or {}).get("type", ())
     known = {"key": parent if is_list else key.replace("*", "<name>"), "parent": parent}
     sentence = _PLACEHOLDER.sub(lambda match: known.get(match[1], f"<{match[1]}>"), rule["message"])
     check: Node = {"if": {part: value for test in wrong for part, value in test.items()}, "then": {"const": sentence}}
-    if sum(map(len, wrong)) > len(check["if"]):
+    if any(test[part] != value for test in wrong for part, value in check["if"].items() if part in test):
         check["if"] = {"allOf": wrong}
     check = {"allOf": [(check if check["if"] else check["then"]) | {"follows": rule.get("else", False)}]}
     if "of" in rule:  # null removes an entry
