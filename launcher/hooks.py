@@ -5,7 +5,7 @@ Without a product that has the hook, the answer is empty, or an error that names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from launcher.errors import LauncherError
 from launcher.plugins import hooks
 
 if TYPE_CHECKING:
-    from launcher.backends.base import Submitter
+    from launcher.backends.base import Backend, RunStatus, Submitter
     from launcher.config.checks.problems import Problem
     from launcher.config.kinds import RunKind
     from launcher.config.plan import LaunchPlan
@@ -130,6 +130,15 @@ def explained_object(cluster: Cluster, name: str) -> Explanation | None:
     return answer
 
 
-def _first(name: str, *arguments: Any) -> Any:
+def stored_log(name: str, run: tuple[Backend, RunStatus] | None, **selected: Any) -> Iterator[str] | None:
+    """Return the lines of a run from its folder; None if its pods have them, or if no product reads the folder.
+
+    `run` is None if `name` is a folder. `selected` has attempt, worker and excerpt.
+    """
+    answer: Iterator[str] | None = _first("stored_log", name, run, **selected)
+    return answer
+
+
+def _first(name: str, *arguments: Any, **options: Any) -> Any:
     """Return the first answer that a product has; None if none has one."""
-    return next((answer for hook in hooks(name) if (answer := hook(*arguments)) is not None), None)
+    return next((answer for hook in hooks(name) if (answer := hook(*arguments, **options)) is not None), None)

@@ -9,7 +9,18 @@ import sys
 import traceback
 from pathlib import Path
 
-from trainer import distributed, driver_supervisor, loop, ray_driver, resume, stop_signal, storage_errors, user_command
+from trainer import (
+    distributed,
+    driver_supervisor,
+    kept_output,
+    log_keeper,
+    loop,
+    ray_driver,
+    resume,
+    stop_signal,
+    storage_errors,
+    user_command,
+)
 from trainer.config import RunConfig, check, keep, keep_base, keep_data_sets, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, DownloadError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
@@ -32,8 +43,14 @@ def main() -> int:
     arguments = parser.parse_args()
     # In an existing Ray cluster nothing else restarts a driver.
     supervised = bool(os.environ.get("RAY_ADDRESS")) and not arguments.no_ray and not arguments.check
+    host = arguments.no_ray and not arguments.check
+    kept = _kept(arguments, host=host) if supervised or host else None
     if supervised:
-        code = driver_supervisor.supervise(lambda: _read(arguments).max_restarts)
+        code = driver_supervisor.supervise(lambda: _read(arguments).max_restarts, kept)
+        if code is not None:
+            return code
+    elif kept is not None:
+        code = driver_supervisor.keep_output(kept)
         if code is not None:
             return code
     config: RunConfig | None = None
@@ -44,8 +61,8 @@ def main() -> int:
                 print("{}")  # noqa: T201 - there is no data
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
-        if arguments.no_ray and not arguments.check:
-            stop_signal.exit_on_sigterm_until_training(_STOPPED)
+        if host:
+            stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
         summary = check(config)
         adapters.check(config)
         if arguments.check:
@@ -77,6 +94,17 @@ def main() -> int:
 
 def _read(arguments: argparse.Namespace) -> RunConfig:
     return read_from_job(arguments.job_config) if arguments.job_config else read(arguments.config.absolute())
+
+
+def _kept(arguments: argparse.Namespace, *, host: bool) -> log_keeper.Settings | None:
+    """Return where the output of this process is kept; None if it is not kept, or if the config is invalid."""
+    try:
+        config = _read(arguments)
+        index = distributed.host_index(config) if host and config.hosts > 1 else 0
+        source = kept_output.HOST.format(index) if host else kept_output.DRIVER
+        return kept_output.settings(config, source)
+    except ConfigError:  # reported below
+        return None
 
 
 def _run_command(config: RunConfig, *, ray: bool) -> int:

@@ -2,9 +2,10 @@
 
 Ray Train restarts workers, but nothing restarts a driver that briefly lost its storage or Ray's controller.
 KubeRay could, with a new cluster, but that costs the chips of a whole start. So the driver is a child of this process,
-which imports almost nothing: it copies the driver's output (to Ray, and to the pod's log), and forks again while
-run.maxRestarts allows it. If the run failed, its last line is "Error: …": KubeRay keeps the last 20,000
-characters of a failed job's output in the RayJob, and the launcher reads the reason there.
+which imports almost nothing: it copies the driver's output (to Ray, to the pod's log, and to trainer/log_keeper.py,
+which keeps it in storage), and forks again while run.maxRestarts allows it. If the run failed, its last line is
+"Error: …": KubeRay keeps the last 20,000 characters of a failed job's output in the RayJob, and the launcher reads the
+reason there.
 
 SIGUSR1 (trainer/prestop.py) means that the head's pod is ending: the driver makes the run write one more checkpoint,
 and this process stays until the pod is gone. KubeRay would treat a job that ended as failed, but it submits a job again
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from trainer.errors import ConfigError
+from trainer.log_keeper import Pipe, Settings
 from trainer.metrics import EVENT_PREFIX, event_line
 from trainer.pod_log import VARIABLE, PodLog
 
@@ -38,12 +40,23 @@ _LONGEST_LINE = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
 
-def supervise(max_restarts: Callable[[], int]) -> int | None:
+def keep_output(kept: Settings) -> int | None:
+    """Fork the process of a host without Ray, and keep its output. Returns None in it at once; in this process, which
+    is the first of its container, the exit code, once it is over."""
+    supervisor = _Supervisor(kept)
+    code = supervisor.one_life()
+    if code is None:
+        return None
+    supervisor.close()
+    return 128 - code if code < 0 else code
+
+
+def supervise(max_restarts: Callable[[], int], kept: Settings | None = None) -> int | None:
     """Fork the driver. Returns None in the driver at once; in this process, the job's exit code, once it is over.
 
-    `max_restarts` is called when a driver has failed; it may raise ConfigError.
+    `max_restarts` is called when a driver has failed; it may raise ConfigError. `kept`: where the output is kept.
     """
-    supervisor = _Supervisor()
+    supervisor = _Supervisor(kept)
     pause, restarts = 1.0, 0
     while True:
         code = supervisor.one_life()
@@ -75,9 +88,9 @@ def supervise(max_restarts: Callable[[], int]) -> int | None:
 
 
 class _Supervisor:
-    def __init__(self) -> None:
+    def __init__(self, kept: Settings | None) -> None:
         self.stop_requested = self.pod_stops = False
-        self._pod_log = PodLog(os.environ.get(VARIABLE, ""))
+        self._pod_log, self._kept = PodLog(os.environ.get(VARIABLE, "")), Pipe(kept)
         self._child = 0
         self._line = self._last = self._error = b""
         self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
@@ -138,9 +151,11 @@ class _Supervisor:
 
     def close(self) -> None:
         self._pod_log.close()
+        self._kept.close()
 
     def _become_driver(self, supervisor: int, output: int) -> None:
         self._pod_log.close()
+        self._kept.abandon()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.dup2(output, 1)
@@ -180,6 +195,7 @@ class _Supervisor:
             if line.startswith(_ERROR):
                 self._error = line
         self._pod_log.write(output)
+        self._kept.write(output)
         while output:
             try:
                 output = output[os.write(1, output) :]

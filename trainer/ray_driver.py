@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import deferred_imports, loop, worker_exits
+from trainer import deferred_imports, kept_output, loop, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe, give_up, is_repeated, report, what_failed, what_follows
@@ -217,7 +217,12 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     trainer = _trainer_class(local=local)(
         _worker,
         # Not the file's name: in an existing Ray cluster the hosts have no such file.
-        train_loop_config={"config": dict(config.tree), "path": str(config.path), "verdict": verdict.key},
+        train_loop_config={
+            "config": dict(config.tree),
+            "path": str(config.path),
+            "verdict": verdict.key,
+            "attempt": kept_output.attempt(),
+        },
         jax_config=_jax_config(config),
         scaling_config=scaling_config(config, local=local),
         run_config=RayRunConfig(
@@ -298,8 +303,10 @@ def _worker(settings: Mapping[str, Any]) -> None:
     """Run the training in a worker. The verdict goes through Ray's key-value store, which outlives the worker."""
     config = RunConfig(Path(settings["path"]), settings["config"])
     verdict = _ControlChannel(config.name, key=settings["verdict"])
+    watch = _Watch(verdict)
+    kept_output.keep_worker(config, watch.rank, settings["attempt"])
     try:
-        outcome = loop.train(config, _Watch(verdict))
+        outcome = loop.train(config, watch)
     except loop.PreemptedError as stop:
         verdict.stop(stop.steps or 0)
         return  # normally: Ray Train treats every error of a worker as a failure
@@ -319,7 +326,8 @@ class _Watch:
 
         self._verdict = verdict
         self._context = get_train_context()
-        self._first = self._context.get_world_rank() == 0
+        self.rank = int(self._context.get_world_rank())
+        self._first = self.rank == 0
 
     def stop_requested(self) -> bool:
         # Ray Train's notice to every worker. `ray.train.get_preemption_info` waits for all of them at each step.

@@ -92,19 +92,20 @@ def watching(watch: Watch | None, stepped: Callable[[], bool], stop: Callable[[]
         thread.join(5)
 
 
-def exit_on_sigterm_until_training(code: int) -> None:
-    """In a container's first process, end with `code` on SIGTERM, until JAX or LocalStopSignal handles that signal.
+def exit_on_sigterm_until_training(code: int, *, supervised: bool) -> None:
+    """In the process of a host, end with `code` on SIGTERM, until JAX or LocalStopSignal handles that signal.
 
-    The kernel drops a SIGTERM that the first process does not handle: a pod that is stopped while it starts would keep
-    its chips for its whole grace period.
+    It is a container's first process, or `supervised` by it. The kernel drops a SIGTERM that the first process does not
+    handle: a pod that is stopped while it starts would keep its chips for its whole grace period.
     """
-    if os.getpid() != 1:
+    host = os.getpid()
+    if host != 1 and not supervised:
         return
 
     def end(number: int, _: FrameType | None) -> None:
-        if os.getpid() == 1:  # not a fork of it
+        if os.getpid() == host:  # not a fork of it
             os.write(2, b"Error: The run received a stop signal before it finished a step since its start.\n")
-        os._exit(code if os.getpid() == 1 else 128 + number)
+        os._exit(code if os.getpid() == host else 128 + number)
 
     signal.signal(signal.SIGTERM, end)
 

@@ -13,6 +13,7 @@ from launcher.api.plans import plan as plan
 from launcher.api.plans import refuse_misfits as refuse_misfits
 from launcher.api.plans import values as values
 from launcher.api.run_lists import list_runs as list_runs
+from launcher.api.run_logs import is_folder as is_folder
 from launcher.api.run_logs import logs as logs
 from launcher.api.runs import WaitTimeout as WaitTimeout
 from launcher.api.runs import cancel as cancel

@@ -21,7 +21,7 @@ from trainer.prestop import _catches
 FIRST_PROCESS = """
 import time
 from trainer import stop_signal
-stop_signal.exit_on_sigterm_until_training(3)
+stop_signal.exit_on_sigterm_until_training(3, supervised=False)
 time.sleep(60)
 """
 
@@ -47,7 +47,7 @@ def test_a_containers_first_process_ends_while_it_starts() -> None:
 
 def test_other_processes_keep_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    stop_signal.exit_on_sigterm_until_training(3)
+    stop_signal.exit_on_sigterm_until_training(3, supervised=False)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -1,8 +1,8 @@
 {{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}
 {{- define "ray-cluster.others" -}}
 ["run.name", "run.kind", "run.maxRestarts", "run.command", "run.deadlineSeconds", "run.startDeadlineSeconds",
-"run.ttlSeconds", "run.keepFinishedDays", "serve", "tracking.forecastStepSeconds", "tracking.wandb.project",
-"tracking.wandb.entity", "tracking.wandb.mode", "data", "from", "tuning", "train"]
+"run.ttlSeconds", "run.keepFinishedDays", "storage.logs", "serve", "tracking.forecastStepSeconds",
+"tracking.wandb.project", "tracking.wandb.entity", "tracking.wandb.mode", "data", "from", "tuning", "train"]
 {{- end -}}
 
 {{- define "ray-cluster.emptyValues" -}}

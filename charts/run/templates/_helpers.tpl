@@ -45,6 +45,13 @@ the path of the weights that follows from `from`, as in launcher/config/weights.
   {{- $config | toJson -}}
 {{- end -}}
 
+{{- /* run.attempt: the variable with the number of the attempt, with which launcher submit annotates the pods of the second
+and later ones. */ -}}
+{{- define "run.attempt" -}}
+name: SLIPWAY_ATTEMPT
+valueFrom: {fieldRef: {fieldPath: "metadata.annotations['slipway.dev/attempt']"}}
+{{- end -}}
+
 {{- define "run.metadata" -}}
 name: {{ include "run.name" . | quote }}
 namespace: {{ include "common.namespace" (dict "values" .Values "release" .Release) | quote }}

@@ -247,8 +247,7 @@ def _ray_worker_mark(seen: ObservedRun, worker: int | None) -> str | None:
 
 def _left(seen: ObservedRun, worker: int | None) -> list[str]:
     """Return the available output of a run without a pod. Raises LauncherError if there is none."""
-    kept = states.log_tail(seen)
-    if kept:
+    if kept := states.log_tail(seen):
         return kept
     name, (state, _) = seen.run.name, states.classify(seen)
     if not state.ended:
@@ -260,10 +259,7 @@ def _left(seen: ObservedRun, worker: int | None) -> list[str]:
         )
     if seen.pods:
         return []
-    raise LauncherError(
-        f'The log of the run "{name}" was deleted with its pods.',
-        f"Its metrics and events are in {seen.run.folder}." if seen.run.folder else "",
-    )
+    raise LauncherError(f'The log of the run "{name}" was deleted with its pods.')
 
 
 def container(pod: Pod) -> str:

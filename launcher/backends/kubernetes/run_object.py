@@ -131,14 +131,7 @@ class RunObject:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The run config stored in the object, which its team can change; {} if it is missing or cannot be read."""
-        spec = self.raw["spec"]
-        if self.ray:
-            template = ((spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}).get("template") or {}
-        else:
-            jobs = spec.get("replicatedJobs") or [{}]
-            template = ((((jobs[0].get("template") or {}).get("spec")) or {}).get("template")) or {}
-        text = ((template.get("metadata") or {}).get("annotations") or {}).get(label_keys.RUN_CONFIG)
-        return run_config.parse(text or "")
+        return run_config.parse(pod_annotations(self.raw).get(label_keys.RUN_CONFIG) or "")
 
     @property
     def folder(self) -> str:
@@ -188,6 +181,16 @@ class RunObject:
         trainer: its pods write a checkpoint and end with exit code 3.
         """
         return int(objects.status(self.raw).get("restartsCountTowardsMax") or 0)
+
+
+def pod_annotations(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotations of the pods with the run config: a RayJob's head, or a JobSet's hosts; {} if none."""
+    spec: Mapping[str, Any] = obj["spec"]
+    hosts = ((spec.get("replicatedJobs") or [{}])[0].get("template") or {}).get("spec")
+    part: dict[str, Any] = hosts or (spec.get("rayClusterSpec") or {}).get("headGroupSpec") or {}
+    for key in ("template", "metadata", "annotations"):
+        part = part.get(key) or {}
+    return part
 
 
 def read_values(text: str) -> dict[str, Any]:

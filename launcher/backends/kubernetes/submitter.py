@@ -18,7 +18,7 @@ from launcher.backends import resubmit
 from launcher.backends.base import BEING_SWITCHED, Preview, RunStatus, State, Submission
 from launcher.backends.kubernetes import reader, states
 from launcher.backends.kubernetes.backend import KubernetesBackend, RunDeleted, now_text
-from launcher.backends.kubernetes.run_object import RunObject
+from launcher.backends.kubernetes.run_object import RunObject, pod_annotations
 from launcher.backends.kubernetes.snapshot import Snapshot
 from launcher.backends.kubernetes.states import ObservedRun
 from launcher.config.checks.problems import ERROR, Problem, has_errors
@@ -367,7 +367,8 @@ def _explain_lost_record(error: ClusterError, name: str, attempt: int) -> None:
 def _set_attempt(obj: dict[str, Any], run: RunObject) -> int:
     """Number `obj` as the attempt after `run`, and return the number. A run of a sweep stays in it."""
     attempt = run.attempt + 1
-    obj["metadata"].setdefault("annotations", {})[label_keys.ATTEMPT] = str(attempt)
+    for keys in (obj["metadata"].setdefault("annotations", {}), pod_annotations(obj)):
+        keys[label_keys.ATTEMPT] = str(attempt)
     for part, key in (("labels", label_keys.SWEEP), ("annotations", label_keys.SWEEP_VALUES)):
         kept = (run.raw["metadata"].get(part) or {}).get(key)
         if kept is not None:  # even if it is submitted alone

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 
-from launcher import api, formatting
+from launcher import api, formatting, hooks
 from launcher.cli import output
 from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
@@ -29,6 +30,10 @@ _OF_ALL_LINES = 4
 @click.option(
     "--worker", type=WholeNumber(min=0), metavar="N", help="Print only the output of this worker, counted from 0."
 )
+@click.option("--attempt", type=WholeNumber(min=1), metavar="N", help="Print the output of this attempt.")
+@click.option(
+    "--download", type=click.Path(path_type=Path), metavar="FOLDER", help="Write all output to files in this folder."
+)
 @click.option("--raw", is_flag=True, help="Also print the trainer's lines for programs (SLIPWAY_…).")
 @run_target_options
 @format_option
@@ -38,11 +43,16 @@ def command(
     tail: int | None,
     since: float | None,
     worker: int | None,
+    attempt: int | None,
+    download: Path | None,
     raw: bool,
     target: Target,
     form: str,
 ) -> None:
     """Print the output of a run's current attempt, or of a served model.
+
+    Once the pods of a run are gone, and with --attempt, the output is read from the folder of the run; NAME may be such
+    a folder, or its URL.
 
     With --follow, --tail and --since select among the lines that exist at the start. For a local run, and for a run in
     a long-lived Ray cluster, --since uses the times in the trainer's lines.
@@ -61,10 +71,15 @@ def command(
     terminal, control characters except colours are replaced; to a file or a pipe, the lines are printed unchanged.
     """
 
+    if download is not None:
+        api.download_logs(name, download, output.narrate, target=target)
+        return
     raw = raw or form != "text"
     kind, hidden, empty = "run", 0, True
     try:
-        kind, lines = _lines(name, follow=follow, worker=worker, tail=tail, since=since, target=target, raw=raw)
+        kind, lines = _lines(
+            name, follow=follow, worker=worker, tail=tail, since=since, attempt=attempt, target=target, raw=raw
+        )
         for run, line in lines:
             if not raw and is_for_programs(line):
                 hidden += 1
@@ -90,9 +105,11 @@ def command(
 
 
 def _lines(
-    name: str, *, follow: bool, worker: int | None, tail: int | None, since: float | None, target: Target, raw: bool
+    name: str, *, follow: bool, tail: int | None, attempt: int | None, raw: bool, **selected: Any
 ) -> tuple[str, Iterator[tuple[str, str]]]:
     """Return "run" and the lines of a run or a model after "", or "sweep" and lines after the name of their run."""
+
+    read_log: Callable[..., Iterator[str]] = partial(api.logs, attempt=attempt, **selected)
 
     def of(run: str) -> Iterator[str]:
         last = tail
@@ -100,51 +117,18 @@ def _lines(
             more = _OF_ALL_LINES * tail
             read: list[str] = []
             with contextlib.suppress(*(LauncherError,) if follow else ()):  # a run that is followed may not exist yet
-                read += api.logs(run, follow=False, worker=worker, tail=more, since=since, target=target)
+                read += read_log(run, follow=False, tail=more)
             shown = [at for at, line in enumerate(reversed(read), 1) if not is_for_programs(line)][:tail]
             last = shown[-1] if shown else len(read)
             if not follow:
                 return iter(read[-last:] if last else read)
-        return api.logs(run, follow=follow, worker=worker, tail=last or tail, since=since, target=target)
+        return read_log(run, follow=follow, tail=last or tail)
 
     try:
-        lines = api.run_or_model(name, lambda: of(name), target=target)
+        lines = of(name) if api.is_folder(name) else api.run_or_model(name, lambda: of(name), target=selected["target"])
     except api.IsServedModel:
-        lines = api.model_logs(name, follow=follow, worker=worker, tail=tail, since=since, target=target)
+        lines = api.model_logs(name, follow=follow, tail=tail, **selected)
     except api.IsSweep as error:
-        return "sweep", _of_runs([run.name for run in error.sweep.runs], of, follow=follow)
+        of_runs: Any = hooks.sweep_verb("logs")
+        return "sweep", of_runs([run.name for run in error.sweep.runs], of, follow=follow)
     return "run", (("", line) for line in lines)
-
-
-def _of_runs(runs: Sequence[str], lines: Callable[[str], Iterator[str]], *, follow: bool) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the runs: with `follow` as they are written, otherwise one run after the other.
-
-    A run whose log cannot be read is named on stderr. Raises LauncherError if this is true of all.
-    """
-    arrived: queue.SimpleQueue[tuple[str, str | LauncherError | None]] = queue.SimpleQueue()
-
-    def read(run: str) -> None:
-        try:
-            for line in lines(run):
-                arrived.put((run, line))
-        except LauncherError as error:
-            arrived.put((run, error))
-        finally:
-            arrived.put((run, None))
-
-    errors = []
-    for batch in [runs] if follow else [[run] for run in runs]:
-        for run in batch:
-            threading.Thread(target=read, args=(run,), daemon=True).start()  # a daemon: Ctrl-C ends the command
-        active = len(batch)
-        while active:
-            run, line = arrived.get()
-            if isinstance(line, str):
-                yield run, line
-                continue
-            active -= line is None
-            if line is not None:
-                errors.append(line)
-                output.narrate(line.message if run in line.message else f"{run}: {line.message}")
-    if len(errors) == len(runs):
-        raise errors[0]

@@ -14,5 +14,9 @@ PRODUCT = Product(
             "docs/how-to/keep-records.md",
         ),
     },
-    api=dict.fromkeys(("read_records", "record_runs"), "launcher.products.records.api"),
+    api={
+        **dict.fromkeys(("read_records", "record_runs"), "launcher.products.records.api"),
+        "download_logs": "launcher.products.records.logs",
+    },
+    hooks={"stored_log": "launcher.products.records.logs:stored_log"},
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher import api, formatting
 from launcher.cli import colour, options, output
 from launcher.errors import Detached
 from launcher.products.common.named_runs import with_progress
 from launcher.products.sweeps import display, submission, watching
+from launcher.products.sweeps.logs import logs
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 _MANY = 10
 
 
-def verb(name: str) -> Callable[..., int]:
+def verb(name: str) -> Callable[..., Any]:
     """Return the implementation of a command for a sweep."""
-    verbs: Sequence[Callable[..., int]] = (submit, status, attach, wait, cancel, delete)
+    verbs: Sequence[Callable[..., Any]] = (submit, status, attach, wait, cancel, delete, logs)
     return next(verb for verb in verbs if verb.__name__ == name)
 
 

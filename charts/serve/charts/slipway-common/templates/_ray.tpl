@@ -8,6 +8,7 @@ labels            labels of the pods (dict)
 annotations       annotations of the pods (dict)
 autoscaling       whether Ray's autoscaler is on
 podLog            whether the trainer copies its output to the log of the head's pod
+attempt           the variable with the number of the run's attempt (dict); none in a long-lived cluster
 kubernetesTokens  whether Ray asks Kubernetes to check tokens; KubeRay supports this only for a long-lived cluster
 trains            whether the trainer runs on the hosts, and not another program
 servePort         the port of a served model; 0 or absent: the cluster serves none
@@ -54,6 +55,7 @@ headGroupSpec:
     {{- /* Ray writes the output of a job to a file, but `kubectl logs` shows what the container's first process prints.
     The trainer can write to the pipe of that process: the container's user owns it (runc, fixStdioPermissions). */}}
     {{- $env = append $env (dict "name" "SLIPWAY_POD_LOG" "value" "/proc/1/fd/1") }}
+    {{- with $in.attempt }}{{ $env = append $env . }}{{ end }}
     {{- $env = append $env $noDrain }}
     {{- end }}
     {{- /* A stopped job has as much time as a pod for its last checkpoint. Ray's default is 3 seconds. */}}
