@@ -183,7 +183,7 @@ class _Writer:
         self._settings, self._buffer, self._store = settings, buffer, Store(settings)
         self._busy_since = 0.0
         self._reported = False
-        self.unwritten = 0  # the lines that the last write did not store
+        self.unwritten = 0  # the lines of the write that is not finished
         self.done = threading.Event()
         threading.Thread(target=self._run, name="storage", daemon=True).start()
 
@@ -191,9 +191,10 @@ class _Writer:
         ended = False
         while not ended:
             text, ended = self._buffer.take(self._settings.seconds)
+            self.unwritten = text.count(b"\n")
             if text and not self._written(text):
-                self.unwritten = text.count(b"\n")
                 break
+            self.unwritten = 0
         self.done.set()
 
     def _written(self, text: bytes) -> bool:
