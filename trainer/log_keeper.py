@@ -2,7 +2,7 @@
 
 It reads lines from a pipe, or from the files to which Ray writes the output of a worker. One thread reads, another
 writes: storage that is slow, full or hung delays neither the training, which is another process, nor its end. Lines
-that storage does not take in time wait in a bounded buffer. Then the oldest are left out, and a line says how many.
+that storage does not take in time wait in a bounded buffer. Then the oldest are left out, and a line states how many.
 
 Each line has the time at which it was read, as in `kubectl logs --timestamps`. A file is a sequence of complete gzip
 members, one for each write, so that a kill loses the last seconds only, and zcat reads the rest. The times of one
@@ -330,7 +330,7 @@ def main() -> None:
 
 
 def start(settings: Settings, stdin: int = subprocess.DEVNULL, pass_on: tuple[int, ...] = ()) -> None:
-    """Start the process that keeps the output. It is no child of this process afterwards. Raises OSError."""
+    """Start the process that keeps the output. Afterwards it is not a child of this process. Raises OSError."""
     subprocess.run(
         # Isolated, and without site-packages: only the standard library.
         [sys.executable, "-I", "-S", __file__, json.dumps(asdict(settings))],
@@ -418,7 +418,7 @@ class Pipe:
             oldest = self._waiting.popleft()
             self._size -= len(oldest)
             left_out += self._marked if oldest is self._mark else oldest.count(b"\n")
-        # The pipe may have a part of the first line. What follows begins with the rest of the last one.
+        # The pipe may have a part of the first line. The next piece begins with the rest of a line.
         while self._waiting:
             oldest = self._waiting.popleft()
             _, newline, rest = oldest.partition(b"\n")
