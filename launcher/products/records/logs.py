@@ -23,7 +23,6 @@ from launcher.products.records.stored_logs import FOLDER, StoredLogs
 
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _GKE_CONTEXT = re.compile(r"gke_(?P<project>[a-z0-9:.-]+)_(?P<location>[a-z0-9-]+)_(?P<cluster>[a-z0-9-]+)")
-_NAME = re.compile(r"[a-z0-9.-]+")
 _IMAGE = "busybox"
 
 
@@ -55,7 +54,7 @@ def stored_log(
             return _with_notice(backend, status, worker, excerpt, error)
         copied = f"gcloud storage cp -r {status.folder}/{FOLDER} ./{status.name}/ && launcher logs ./{status.name}"
         by_copy = f"A user who may read the bucket can copy it: {copied}" if status.folder.startswith("gs://") else ""
-        error.hint = "\n".join(filter(None, (error.hint, by_copy, cloud_logging(backend, status))))
+        error.hint = "\n".join(filter(None, (error.hint, by_copy, cloud_logging(status))))
         raise
     since = ""
     if attempt is None and status.submitted:
@@ -79,7 +78,7 @@ def download_logs(
     return stored.download(into, say)
 
 
-def cloud_logging(backend: Backend, status: RunStatus) -> str:
+def cloud_logging(status: RunStatus) -> str:
     """Return a sentence with the address of the run's output in Cloud Logging; "" if the cluster is not GKE's."""
     match = _GKE_CONTEXT.fullmatch(status.context)
     if match is None or not status.has_object:
@@ -94,7 +93,7 @@ def cloud_logging(backend: Backend, status: RunStatus) -> str:
         )
     )
     url = f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={match['project']}"
-    return f"Cloud Logging keeps the output of the pods for 30 days: {url}"
+    return f"Cloud Logging keeps the output of pods, by default for 30 days: {url}"
 
 
 def _is_over(backend: Backend, status: RunStatus, worker: int | None) -> bool:

@@ -1,0 +1,57 @@
+"""Earlier attempts on this machine, and the link to Cloud Logging. tests/cluster/test_logs.py has runs of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from launcher import api
+from launcher.backends.base import RunStatus, State
+from launcher.backends.log_excerpt import WHOLE, Excerpt
+from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
+from launcher.products.records import logs
+
+
+def status(kind: RunKind, folder: str, **changes: Any) -> RunStatus:
+    return RunStatus("demo", "research", kind, State.SUCCEEDED, folder=folder, attempt=2, **changes)
+
+
+def test_an_earlier_attempt_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "log.1.txt").write_text("one\ntwo\n")
+    run = (cast(Any, None), status(RunKind.LOCAL, str(tmp_path)))
+
+    def read(attempt: int | None, excerpt: Excerpt = WHOLE) -> Any:
+        return logs.stored_log("demo", run, attempt=attempt, worker=None, excerpt=excerpt)
+
+    assert list(read(1)) == ["one", "two"]
+    assert list(read(1, Excerpt(tail=1))) == ["two"]
+    assert (read(None), read(2)) == (None, None)  # the log of the backend
+    with pytest.raises(LauncherError, match=r"The output of attempt 3 cannot be read: .*log\.3\.txt: No such file"):
+        read(3)
+
+
+def test_the_logs_of_a_run_on_this_machine_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name, text in {"log.txt": "second\n", "log.1.txt": "first\n"}.items():
+        (folder / name).write_text(text)
+    monkeypatch.setattr(logs, "find", lambda *_: (None, status(RunKind.LOCAL, str(folder))))
+    paths = api.download_logs("demo", tmp_path / "copy")
+    assert {path.relative_to(tmp_path / "copy"): path.read_text() for path in paths} == {
+        Path("1/run.log"): "first\n",
+        Path("2/run.log"): "second\n",
+    }
+
+
+def test_a_run_on_gke_has_a_link_to_cloud_logging() -> None:
+    run = status(RunKind.RAY_JOB, "gs://runs/demo", context="gke_our-project_us-east5_lab")
+    sentence = logs.cloud_logging(run)
+    url = urlsplit(sentence.partition(": ")[2])
+    assert (url.netloc, parse_qs(url.query)) == ("console.cloud.google.com", {"project": ["our-project"]})
+    page = (Path(__file__).parents[3] / "docs/how-to/read-logs.md").read_text(encoding="utf-8")
+    assert unquote(url.path.partition("query=")[2]).replace('"demo"', '"llama"') in page
+    assert logs.cloud_logging(status(RunKind.RAY_JOB, "gs://runs/demo", context="kind-lab")) == ""
