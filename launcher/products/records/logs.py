@@ -47,14 +47,12 @@ def stored_log(
     if attempt in (None, status.attempt) and not _is_over(backend, status, worker):
         return None
     try:
-        stored = StoredLogs(_folder(status))
+        stored = _stored(status)
         number = _known(stored, f'The run "{status.name}"', attempt or status.attempt)
     except LauncherError as error:
         if attempt in (None, status.attempt) and _kept_by_kuberay(backend, status):
             return _with_notice(backend, status, worker, excerpt, error)
-        copied = f"gcloud storage cp -r {status.folder}/{FOLDER} ./{status.name}/ && launcher logs ./{status.name}"
-        by_copy = f"A user who may read the bucket can copy it: {copied}" if status.folder.startswith("gs://") else ""
-        error.hint = "\n".join(filter(None, (error.hint, by_copy, cloud_logging(status))))
+        error.hint = "\n".join(filter(None, (error.hint, cloud_logging(status))))
         raise
     since = ""
     if attempt is None and status.submitted:
@@ -72,10 +70,20 @@ def download_logs(
     status = None if is_folder(name) else find(name, target)[1]
     if status is not None and not status.in_cluster:
         return _copy_local(status, into, say)
-    stored = StoredLogs(name if status is None else _folder(status))
+    stored = StoredLogs(name) if status is None else _stored(status)
     if not stored.parts:
         raise LauncherError(_nothing(name if status is None else f'The run "{status.name}"'), _how_to_keep())
     return stored.download(into, say)
+
+
+def _stored(status: RunStatus) -> StoredLogs:
+    folder = _folder(status)
+    try:
+        return StoredLogs(folder)
+    except LauncherError as error:
+        copied = f"gcloud storage cp -r {folder}/{FOLDER} ./{status.name}/ && launcher logs ./{status.name}"
+        error.hint = f"{error.hint}\nA user who may read the bucket can copy it: {copied}".strip()
+        raise
 
 
 def cloud_logging(status: RunStatus) -> str:
