@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 from trainer import log_keeper
@@ -42,15 +43,16 @@ def settings(config: RunConfig, source: str, number: int | None = None, **files:
 
 
 def keep_worker(config: RunConfig, rank: int, number: int) -> None:
-    """Keep the output of this worker of Ray, which Ray writes to files of its session."""
-    import ray
-
+    """Keep the output of this worker of Ray, which Ray writes to files of its session. `number` is the attempt's."""
     pid = os.getpid()
-    session = str(ray._private.worker._global_node.get_session_dir_path())
-    files = (f"logs/worker-*-{pid}.out", f"logs/worker-*-{pid}.err")
-    kept = settings(config, HOST.format(rank), number, pid=pid, session=session, files=files)
-    if kept is not None:
-        try:
-            log_keeper.start(kept)
-        except Exception as error:  # the training does not need its log
-            print(f"The output of worker {rank} is not kept in {kept.folder}: {error}.", flush=True)  # noqa: T201
+    kept = settings(config, HOST.format(rank), number, pid=pid)
+    if kept is None:
+        return
+    try:
+        from ray._private import worker
+
+        session = str(worker._global_node.get_session_dir_path())
+        files = (f"logs/worker-*-{pid}.out", f"logs/worker-*-{pid}.err")
+        log_keeper.start(replace(kept, session=session, files=files))
+    except Exception as error:  # the training does not need its log
+        print(f"The output of worker {rank} is not kept in {kept.folder}: {error}.", flush=True)  # noqa: T201 - its log

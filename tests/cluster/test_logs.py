@@ -154,18 +154,16 @@ def test_logs_after_kuberay_has_deleted_the_pods(cli: LauncherCli, control_plane
     assert (into / "1" / "host-1.log").read_text().splitlines()[1].endswith("Z Segmentation fault")
 
 
-def test_a_later_attempt_says_so_to_its_pods(cli: LauncherCli, control_plane: ControlPlane, runs: Path) -> None:
+def test_the_pods_of_a_later_attempt_have_its_number(cli: LauncherCli, control_plane: ControlPlane, runs: Path) -> None:
     """The output of each attempt is in its own folder."""
     for steps in (30, 40):
-        values = cli.values("ray-job", train={"steps": steps})
-        assert cli("submit", "-f", values, "--detach", "--continue").code == 0, steps
+        values = cli.values("job-set", train={"steps": steps})
+        assert cli("submit", "-f", values, "--detach", "--continue").code == 0
         (run,) = cli.runs(control_plane.api)
-        follow_as(control_plane, "rayjob-fails", run).step_to()
-    annotations = run["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["metadata"]["annotations"]
-    assert annotations["slipway.dev/attempt"] == "2"
-    store(runs, "demo", "driver", "first")
-    store(runs, "demo", "driver", "second", attempt=2)
-    assert cli("logs", "demo", "-n", cli.namespace).out == "second\n"
+        follow_as(control_plane, "run-fails-after-restarts", run).step_to()
+    (job,) = run["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["template"]["metadata"]["annotations"]["slipway.dev/attempt"] == "2"
+    store(runs, "demo", "host-0", "first")
     assert cli("logs", "demo", "-n", cli.namespace, "--attempt", "1").out == "first\n"
 
 
@@ -174,7 +172,7 @@ def test_a_claim_and_a_bucket_that_refuses_come_with_a_command(
 ) -> None:
     claim = {"kind": "pvc", "bucket": "", "claim": "shared"}
     for name, storage in (("claimed", claim), ("refused", {})):
-        assert cli("submit", "-f", cli.values("ray-job", name=name, storage=storage), "--detach").code == 0
+        assert cli("submit", "-f", cli.values("ray-job", name=name, storage=storage), "--detach", "--force").code == 0
         run = next(run for run in cli.runs(control_plane.api) if run["metadata"]["name"] == name)
         follow_as(control_plane, "rayjob-succeeds", run).step_to()
     claimed = cli("logs", "claimed", "-n", cli.namespace)
