@@ -42,7 +42,7 @@ TIERS = (
     Tier(
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
-        r"tests/(trainer/test_(training|alerts|serving|replica_logs|without_ray|stop_signals|ray_job|ray_cluster|storage|kept_output|tuning|lora|preferences|weights|weights_killed|weights_memory)"
+        r"tests/(trainer/test_(training|alerts|serving|replica_logs|without_ray|stop_signals|ray_job|ray_cluster|storage|kept_output|tuning|lora|preferences|mixture|weights|weights_killed|weights_memory)"
         r"|cli/test_training)\.py",
         group="training",
     ),

@@ -26,7 +26,7 @@ from trainer.data import Corpus, check_corpus, is_given, open_corpus
 from trainer.errors import ConfigError, DownloadError
 from trainer.metrics import now
 from trainer.metrics import read as read_metrics
-from trainer.tuning import lora, pipeline, preferences
+from trainer.tuning import lora, pipeline, precomputed, preferences
 from trainer.tuning.settings import Tuning
 from trainer.tuning.template import ChatTemplate
 
@@ -624,7 +624,15 @@ def _number(config: RunConfig, key: str) -> int:
 
 def reader(config: RunConfig) -> pipeline.Reader:
     """Return the reader of the examples of fine-tuning. Raises ConfigError if there is no chat template."""
-    return pipeline.Reader(_template(config), config.tuning, sequence_length(config))
+    return pipeline.Reader(_template(config), config.tuning, sequence_length(config), reference_table(config))
+
+
+def reference_table(config: RunConfig) -> precomputed.Table | None:
+    """Return the file with the log probabilities of the reference, which belong to the weights of the first start."""
+    if not config.tuning.is_precomputed:
+        return None
+    base = json.dumps(_base(config, config.folder), sort_keys=True)
+    return precomputed.Table(config.folder / f"reference-{hashlib.sha256(base.encode()).hexdigest()[:12]}.bin")
 
 
 def _template(config: RunConfig) -> ChatTemplate:

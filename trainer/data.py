@@ -91,6 +91,10 @@ class Corpus:
     """A sentence about the files of the named folders that are not read, or ""."""
     pins: hub.Pins = dataclasses.field(default_factory=dict)
     """The data sets of the hub (trainer/hub.py)."""
+    sources: Mapping[str, Corpus] = dataclasses.field(default_factory=dict)
+    """The corpora of a mixture by name, in the order of their names. Their parts together are those of this corpus."""
+    weight: float = 1.0
+    """The weight of a source of a mixture."""
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -105,40 +109,47 @@ class Corpus:
 
 def is_given(data: Mapping[str, Any]) -> bool:
     """Return whether the values name text to train on (else MaxText's own dataset keys apply)."""
-    return bool(data.get("files") or data.get("corpus"))
+    return bool(data.get("files") or data.get("corpus") or data.get("mixture"))
 
 
 def open_corpus(
-    data: Mapping[str, Any], hosts: int = 1, *, whole_rows: bool = False, pins: hub.Pins | None = None
+    data: Mapping[str, Any],
+    hosts: int = 1,
+    *,
+    whole_rows: bool = False,
+    pins: hub.Pins | None = None,
+    key: str = "data.files",
 ) -> Corpus:
     """List the units of the text that `data` (the values key) names: at least one per host in each part.
 
     With `whole_rows`, the documents are the rows of .jsonl and .parquet files, not the text of a field. `pins` are the
-    commits and files of the hub's data sets, which are otherwise those of now.
+    commits and files of the hub's data sets, which are otherwise those of now. `key` names the files in errors.
     Reads names, sizes and Parquet footers, but no text unless it is short. Raises ConfigError with the file's name if
     a file or folder is missing, unreadable, of an unknown kind, or empty, and with the sizes if the text is too short
     for the hosts. An error for which a restart may help (trainer.errors.PASSING) is raised as it is, because nothing
     restarts a run after a ConfigError.
     """
+    pins = dict(pins or {})
+    if sources := data.get("mixture"):
+        return _open_mixture(sources, data, hosts, whole_rows, pins)
     field = ROWS if whole_rows else str(data.get("field") or "text")
     held_out = data.get("heldOut") or {}
     corpus = data.get("corpus")
     left: Counter[str] = Counter()
-    pins = dict(pins or {})
-    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], left, pins, key="data.files")
+    files = _standard_library(str(corpus)) if corpus else _expand(data["files"], left, pins, key=key)
     if held_out.get("files"):
         eval_files = _expand(held_out["files"], left, pins, key="data.heldOut.files")
         shared = sorted(set(files) & set(eval_files))
         if shared:
             raise ConfigError(
-                f"{shared[0]} is in both data.files and data.heldOut.files; remove it from one of them: held-out text "
+                f"{shared[0]} is in both {key} and data.heldOut.files; remove it from one of them: held-out text "
                 "must not be trained on."
             )
-        train = _one_per_host(files, hosts, field, "data.files")
+        train = _one_per_host(files, hosts, field, key)
         evaluation = _one_per_host(eval_files, hosts, field, "data.heldOut.files")
     else:
         eval_files = []
-        train, evaluation = _split(files, float(held_out.get("fraction", 0.0)), hosts, field)
+        train, evaluation = _split(files, float(held_out.get("fraction", 0.0)), hosts, field, key)
     every = [*files, *eval_files]
     sizes = [_bytes_of(path) for path in every]
     digest = hashlib.sha256()
@@ -148,12 +159,63 @@ def open_corpus(
     return Corpus(train, evaluation, len(every), sum(sizes), field, digest.hexdigest()[:16], left_out, pins)
 
 
+def _open_mixture(
+    sources: Mapping[str, Any], data: Mapping[str, Any], hosts: int, whole_rows: bool, pins: hub.Pins
+) -> Corpus:
+    """List the units of each source of data.mixture. Each has a held-out part of its own, or none if there are held-out
+    files."""
+    given = (data.get("heldOut") or {}).get("files")
+    held_out = {"fraction": 0} if given else data.get("heldOut")
+    opened: dict[str, Corpus] = {}
+    key_of: dict[str, str] = {}
+    for name, source in sorted((name, source) for name, source in sources.items() if source is not None):
+        key = f"data.mixture.{name}.files"
+        own = {"files": source["files"], "field": source.get("field") or data.get("field"), "heldOut": held_out}
+        corpus = open_corpus(own, hosts, whole_rows=whole_rows, pins=pins, key=key)
+        opened[name] = dataclasses.replace(corpus, weight=float(source["weight"]))
+        pins |= corpus.pins
+        _refuse_shared(corpus, key, key_of)
+    if given:
+        own = {"files": given, "field": data.get("field")}
+        evaluated = open_corpus(own, hosts, whole_rows=whole_rows, pins=pins, key="data.heldOut.files")
+        pins |= evaluated.pins
+        _refuse_shared(evaluated, "data.heldOut.files", key_of)
+    parts = [*opened.values(), *([evaluated] if given else [])]
+    fingerprint = hashlib.sha256("\0".join(part.fingerprint for part in parts).encode()).hexdigest()[:16]
+    return Corpus(
+        [unit for part in opened.values() for unit in part.train],
+        evaluated.train if given else [unit for part in opened.values() for unit in part.held_out],
+        sum(part.files for part in parts),
+        sum(part.size for part in parts),
+        ROWS if whole_rows else str(data.get("field") or "text"),
+        fingerprint,
+        " ".join(f"{name}: {part.left_out}" for name, part in opened.items() if part.left_out),
+        pins,
+        opened,
+    )
+
+
+def _refuse_shared(corpus: Corpus, key: str, key_of: dict[str, str]) -> None:
+    """Raise ConfigError if a file of the corpus is also in another one, and add its files to `key_of`."""
+    paths = {unit.path for unit in (*corpus.train, *corpus.held_out)}
+    if shared := sorted(paths & key_of.keys()):
+        raise ConfigError(
+            f"{shared[0]} is in both {key_of[shared[0]]} and {key}; remove it from one of them: a part of it could be "
+            "held out in one, and trained on in the other."
+        )
+    key_of.update(dict.fromkeys(paths, key))
+
+
 def check_corpus(corpus: Corpus, read: Callable[[Unit], Iterable[str]] | None = None) -> None:
     """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file; little of the hub's.
 
     `read` returns the texts of a unit; by default its documents. Raises ConfigError with the file and the place of the
     first input that is not text or lacks a field, and if there is no text at all.
     """
+    for source in corpus.sources.values():
+        check_corpus(source, read)
+    if corpus.sources:  # what is left are held-out files
+        corpus = dataclasses.replace(corpus, train=[], held_out=corpus.held_out if is_separate(corpus) else [])
     read = read or (lambda unit: documents(unit, corpus.field))
     for part, units in (("training", corpus.train), ("held-out", corpus.held_out)):
         own = [unit for unit in units if not hub.is_hub(unit.path)]
@@ -162,6 +224,11 @@ def check_corpus(corpus: Corpus, read: Callable[[Unit], Iterable[str]] | None = 
         characters = sum(len(text.strip()) for unit in chosen for text in read(unit))
         if units and not characters:
             raise ConfigError(f"{units[0].path}: the {part} part of the data contains no text; add files with text.")
+
+
+def is_separate(corpus: Corpus) -> bool:
+    """Return whether the held-out part of a mixture has files of its own."""
+    return not any(source.held_out for source in corpus.sources.values())
 
 
 def _ends_of_files(units: Iterable[Unit]) -> list[Unit]:
@@ -260,6 +327,7 @@ def train_dataset(
     import grain.python as grain
 
     units = corpus.held_out if held_out else corpus.train
+    read = read or reader(corpus)
     dataset = grain.MapDataset.source(units)
     if shuffle:
         dataset = dataset.shuffle(seed=seed)
@@ -270,9 +338,12 @@ def train_dataset(
     if threads:
         dataset = dataset.map(lambda element: (_fetched(element[0], corpus.field), element[1]))
     stream = dataset.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads))
-    return grain.experimental.FlatMapIterDataset(
-        stream, _transform(read or (lambda unit, _: [{"text": text} for text in documents(unit, corpus.field)]))
-    )
+    return grain.experimental.FlatMapIterDataset(stream, _transform(read))
+
+
+def reader(corpus: Corpus) -> Callable[[Unit, float], list[dict[str, Any]]]:
+    """Return the function that reads the documents of a unit as {"text": document}."""
+    return lambda unit, _: [{"text": text} for text in documents(unit, corpus.field)]
 
 
 def _fetched(unit: Unit, field: str) -> Unit:
@@ -534,7 +605,7 @@ def _one_per_host(files: Sequence[str], hosts: int, field: str, key: str) -> lis
     return units
 
 
-def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tuple[list[Unit], list[Unit]]:
+def _split(files: Sequence[str], fraction: float, hosts: int, field: str, key: str) -> tuple[list[Unit], list[Unit]]:
     """Hold out every n-th unit, at least one per host, so that the held-out part is spread over the whole corpus.
 
     A corpus that has too few units for that is cut into smaller ones. If the lines of JSON are so long that a host
@@ -542,7 +613,7 @@ def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tup
     all versions: a run that resumes has its position in the list of units.
     """
     if fraction <= 0:
-        return _one_per_host(files, hosts, field, "data.files"), []
+        return _one_per_host(files, hosts, field, key), []
     units = _cut(files)
     stride = max(2, min(round(1 / fraction), len(units)))
     held_out, train = units[stride - 1 :: stride], [u for at, u in enumerate(units) if at % stride != stride - 1]
@@ -556,7 +627,7 @@ def _split(files: Sequence[str], fraction: float, hosts: int, field: str) -> tup
         )
         fewer = ", lower slice.hosts" if hosts > 1 else ""
         raise ConfigError(
-            f"data.files: the text in {_size(files)} is too short to hold out a part of it for evaluation: it has "
+            f"{key}: the text in {_size(files)} is too short to hold out a part of it for evaluation: it has "
             f"{_pieces(len(units))} of at least {_MIN_UNIT:,} bytes, and {needs}; add text{fewer}, or set "
             "data.heldOut.fraction: 0."
         )
@@ -705,7 +776,7 @@ def _line_number(path: str, at: int) -> int:
 
 def _parquet_units(path: str, groups: Sequence[int], files: int, least: int) -> list[Unit]:
     if not sum(groups):
-        raise ConfigError(f"{path} has no rows; remove it from data.files or fill it.")
+        raise ConfigError(f"{path} has no rows; remove the file, or fill it.")
     # A row group is decoded as a whole. It is cut into runs of rows only if a small corpus would
     # otherwise have too few units to split.
     pieces = max(1, least // max(1, files * len(groups)))

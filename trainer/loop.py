@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import gc
 import logging
 import math
@@ -17,12 +18,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainer import config as run_config
-from trainer import data, deferred_imports, storage_errors
+from trainer import data, deferred_imports, end_token, mixture, storage_errors
 from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
 from trainer.metrics import MetricsFile, now, write_event
@@ -30,7 +31,7 @@ from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
-from trainer.tuning import lora, pipeline, preferences, samples
+from trainer.tuning import lora, pipeline, precomputed, preferences, samples
 from trainer.tuning.settings import DPO
 
 
@@ -261,6 +262,9 @@ class _Hooks:
         self._logger: Any = None
         self._last_loss: Any = None
         self._reader: pipeline.Reader | None = None
+        self._shares: mixture.Shares | None = None
+        self._resources = contextlib.ExitStack()
+        self._host = (0, 1)
         self._reference: preferences.Reference | None = None
         self._samples: samples.Samples | None = None
         self._evaluated = False
@@ -280,7 +284,7 @@ class _Hooks:
         from maxtext.utils import maxtext_utils, train_utils
 
         tuning = self.config.tuning
-        with contextlib.ExitStack() as stack:
+        with self._resources as stack:
             replace = _replacer(stack)
             replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
@@ -290,8 +294,7 @@ class _Hooks:
             self._set_up = replace(train_utils, "setup_train_loop", self._set_up_before_compiling)
             if self.config.corpus is not None:
                 replace(grain_data_processing, "get_datasets", self._documents)
-            if tuning.applies:
-                replace(grain_data_processing, "pretrain_preprocessing_pipeline", self._batches)
+                self._text = replace(grain_data_processing, "pretrain_preprocessing_pipeline", self._batches)
             if tuning.reads_pairs:
                 replace(maxtext_train, "loss_fn", preferences.loss_function(tuning, maxtext_train.loss_fn))
             if tuning.method == DPO:
@@ -311,15 +314,31 @@ class _Hooks:
             yield
 
     def _documents(self, *args: Any, **options: Any) -> Any:
-        """Replaces MaxText's file reader: Slipway's stream of documents, tokenized and packed by MaxText."""
+        """Replaces MaxText's file reader: Slipway's stream of documents, or one for each source of a mixture."""
         corpus = self.config.corpus
         if corpus is None:
             raise TypeError("MaxText requested documents, but the run config sets none")
         held_out = options["split"] == "eval"
-        reader = None
-        if self.config.tuning.applies:
-            self._reader = self._reader or run_config.reader(self.config)
-            reader = self._reader.for_held_out() if held_out else self._reader
+        self._host = options["dataloading_host_index"], options["dataloading_host_count"]
+        if self.config.tuning.applies and self._reader is None:
+            self._reader = run_config.reader(self.config)
+        if not corpus.sources or (held_out and data.is_separate(corpus)):
+            return self._stream(corpus, options, held_out=held_out)
+        if not held_out:
+            self._shares = mixture.Shares(list(corpus.sources))
+        return mixture.Mixture(
+            {name: self._stream(each, options, held_out=held_out, name=name) for name, each in corpus.sources.items()},
+            {name: each.weight for name, each in corpus.sources.items()},
+            None if held_out else self._shares,
+        )
+
+    def _stream(self, corpus: data.Corpus, options: Mapping[str, Any], *, held_out: bool, name: str = "") -> Any:
+        """Return the documents of a corpus, or of the source `name` of a mixture."""
+        read = data.reader(corpus)
+        if self._reader is not None:
+            read = (self._reader.for_held_out() if held_out else self._reader).read
+        if name and not held_out and self._shares is not None:
+            read = self._shares.reading(name, read)
         return data.train_dataset(
             corpus,
             held_out=held_out,
@@ -329,21 +348,35 @@ class _Hooks:
             seed=options["shuffle_seed"],
             # MaxText's default is one pass. A run with more steps than its text provides repeats the text.
             epochs=None if held_out else self.config.train.get("num_epoch"),
-            read=reader.read if reader is not None else None,
+            read=read,
         )
 
-    def _batches(self, dataset: Any, config: Any, *_: Any, **__: Any) -> Any:
-        """Replaces MaxText's pipelines for fine-tuning."""
-        from maxtext.input_pipeline import data_processing_utils
+    def _batches(self, dataset: Any, config: Any, *args: Any, **options: Any) -> Any:
+        """Replaces MaxText's pipeline: its own for plain text, ours for fine-tuning, for each source of a mixture."""
+        size = self._batch_size(config)
+        if self.config.tuning.applies:
+            further = (preferences.REFERENCE,) if self.config.tuning.is_precomputed else ()
+            batches = self._make_batches(config, further=further)
+        else:
+            self._resources.enter_context(end_token.counted(config))
+            batches = functools.partial(self._text, *args, config=config, **options)
+        return dataset.batches(batches, size) if isinstance(dataset, mixture.Mixture) else batches(dataset)
 
-        size = data_processing_utils.get_local_batch_size(config)
-        return pipeline.batches(
-            dataset,
+    def _make_batches(self, config: Any, further: Sequence[str]) -> Callable[[Any], Any]:
+        return functools.partial(
+            pipeline.batches,
             length=config.max_target_length,
-            batch_size=size,
+            batch_size=self._batch_size(config),
             packing=config.packing,
             pairs=self.config.tuning.reads_pairs,
+            further=further,
         )
+
+    def _batch_size(self, config: Any) -> int:
+        """Return the number of sequences that this host reads for a step."""
+        from maxtext.input_pipeline import data_processing_utils
+
+        return int(data_processing_utils.get_local_batch_size(config))
 
     def _set_up_before_compiling(self, *args: Any, **options: Any) -> Any:
         result = self._set_up(*args, **options)
@@ -354,7 +387,10 @@ class _Hooks:
         step, last = variables["step"], constants["steps"] - 1
         self._logger = variables["metric_logger_instance"]
         if step == constants["start_step"]:
-            if self.config.tuning.method == DPO:
+            if self.config.tuning.is_precomputed:
+                if step == 0:  # a later one has a checkpoint, and so all numbers
+                    self._precompute(device_state, constants)
+            elif self.config.tuning.method == DPO:
                 self._reference = preferences.Reference(
                     constants["config"], device_state["mesh"], device_state["model"]
                 )
@@ -396,6 +432,37 @@ class _Hooks:
             self._save_now(manager, device_state["state"], maxtext_config, iterator, step)
         return metrics
 
+    def _precompute(self, device_state: dict[str, Any], constants: dict[str, Any]) -> None:
+        """Compute the log probabilities of all pairs with the weights that the run starts from."""
+        import jax
+        import numpy as np
+        from flax.core.spmd import logical_axis_rules
+
+        config, mesh, corpus = constants["config"], device_state["mesh"], self.config.corpus
+        table = run_config.reference_table(self.config)
+        if self._reader is None or corpus is None or table is None:
+            raise TypeError("the reference belongs to pairs")
+        sums = precomputed.sums_of(config, mesh, device_state["model"], device_state["state"]["model"])
+        make = self._make_batches(config, further=precomputed.KEYS)
+        started, pairs = time.perf_counter(), 0
+        with jax.set_mesh(mesh), logical_axis_rules(constants["logical_axis_rules_for_train"]):
+            for held_out in (False, True) if corpus.held_out else (False,):
+                index, count = self._host
+                stream = data.train_dataset(
+                    corpus,
+                    held_out=held_out,
+                    host_index=index,
+                    host_count=count,
+                    shuffle=False,
+                    seed=0,
+                    epochs=1,
+                    read=self._reader.keyed(),
+                )
+                shape = (self._batch_size(config), config.max_target_length)
+                empty = {key: np.zeros(shape, np.int32) for key in (*pipeline.ARRAYS, *precomputed.KEYS)}
+                pairs += precomputed.compute(table, make(stream), sums, empty)
+        self.log.reference(pairs, time.perf_counter() - started)
+
     def _watched(self, train_step: Any) -> Any:
         """Return the compiled step, unchanged, with its last result recorded so that callers can wait for it."""
 
@@ -404,6 +471,7 @@ class _Hooks:
         def step(state: Any, batch: Any, *args: Any) -> Any:
             # The step is compiled with donated arguments, so count before it.
             counts = pipeline.counts(batch, pairs=pairs) if self._reader is not None else {}
+            counts |= self._shares.scalars() if self._shares is not None else {}
             state, metrics = train_step(state, self._with_reference(batch), *args)
             metrics["scalar"] |= counts
             if pairs:
@@ -620,6 +688,10 @@ class _Hooks:
                         line[name] = float(scalars[key])
                 if hooks._reader is not None:
                     line |= hooks._reader.measured(scalars)
+                if hooks._shares is not None:
+                    line["mixture"] = hooks._shares.of(scalars)
+                    if "epoch" in line:
+                        line["epoch"] = min(source["epoch"] for source in line["mixture"].values())
                 return line
 
         return Logger

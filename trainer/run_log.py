@@ -48,6 +48,11 @@ class RunLog:
         if self._first:
             print_line(f"adapters: {parameters:,} trained parameters, {size / 1e6:,.1f} MB of each checkpoint")
 
+    def reference(self, pairs: int, seconds: float) -> None:
+        """Print how many pairs of DPO have the log probabilities of the reference now, and how long that took."""
+        if self._first:
+            print_line(f"reference: log probabilities of {pairs:,} pairs in {seconds:.1f} s")
+
     def step(self, line: Mapping[str, Any]) -> None:
         """Print a step's line of metrics.jsonl, such as "step 3/20  loss 9.856  grad norm 1.20  1,540 tokens/s"."""
         parts = [f"step {self._of(line['step'] + 1)}", f"loss {line['loss']:.3f}"]

@@ -50,10 +50,11 @@ def decide(
     succeeded = state is State.SUCCEEDED
     more = succeeded and bool(difference)
     if (done or (done is None and succeeded)) and (blocked := resume.obstacles(old, new, done, more)):
-        raise LauncherError(
-            f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked),
-            f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}.",
-        )
+        hint = f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}."
+        if (old.get("tuning") or {}).get("method") in ("lora", "qlora"):  # `from` refuses a run with adapters only
+            hint = f"To start from its result: launcher export {name} --merge, launcher import, --set from=WEIGHTS."
+        message = f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked)
+        raise LauncherError(message, hint)
     if succeeded and not difference:
         return f'The run "{name}" has already succeeded, with the same config; there is nothing to do.'
     return None
@@ -85,10 +86,7 @@ def resumed(
     `checkpoint` is whether the run left a checkpoint; None if that is unknown.
     """
     ended = {State.CANCELLED: "was cancelled"}.get(state, f"had {state}")
-    if interrupted:
-        ended = "was interrupted"
-    if deleted:
-        ended = "was deleted"
+    ended = "was deleted" if deleted else "was interrupted" if interrupted else ended
     resumes = {
         True: "continues from its last checkpoint",
         False: "starts again",

@@ -32,8 +32,9 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
         pairs["from"] = (old.get("from"), new.get("from"))
     if ours.get("enable_checkpointing") is False:  # it would start again
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
-    if any((new.get("data") or {}).get(key) for key in ("files", "corpus")):  # each host has its own position in it
+    if any((new.get("data") or {}).get(key) for key in ("files", "corpus", "mixture")):  # a host has a position in it
         pairs["hosts"] = (_hosts(old), _hosts(new))
+        pairs["data.mixture"] = tuple(bool((each.get("data") or {}).get("mixture")) for each in (old, new))
     changes |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:
         changes["train.steps"] = (f"{done} done", steps)

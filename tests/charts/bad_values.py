@@ -1128,6 +1128,76 @@ BAD = [
         '"/data/a.CSV" is not a .txt, .md, .jsonl or .parquet file; convert it. A folder of this name needs a "/"',
         RUNS,
     ),
+    InvalidValues(
+        "data.mixture",
+        "data: {mixture: {a: {files: [/a], weight: 1}}}",
+        "data.mixture and data.corpus are both set; remove one of them",
+        RUNS,
+    ),
+    InvalidValues(
+        "data.mixture",
+        "data: {corpus: '', files: [/b], mixture: {a: {files: [/a], weight: 1}}}",
+        "data.mixture and data.files are both set; remove one of them",
+        RUNS,
+    ),
+    InvalidValues(
+        "data.mixture",
+        "data: {corpus: '', mixture: {a/b: {files: [/a], weight: 1}}}",
+        '"a/b" is not a valid name of a source; use letters, digits, hyphens and underscores.',
+        RUNS,
+    ),
+    *(
+        InvalidValues(
+            "data.mixture.a.files",
+            f"data: {{corpus: '', mixture: {{a: {{files: ['{text}'], weight: 1}}}}}}",
+            says,
+            RUNS,
+        )
+        for text, says in (
+            ("", "has an empty item; remove it, or name a file."),
+            ("hf:texts", '"hf:texts" is not a data set of Hugging Face'),
+            ("gs://b/x.txt", '"gs://b/x.txt" is a URL; the trainer reads files'),
+            ("a.txt", '"a.txt" is a relative path, and the pods do not have the files of this machine'),
+            ("/data/a.csv", '"/data/a.csv" is not a .txt, .md, .jsonl or .parquet file; convert it.'),
+        )
+    ),
+    InvalidValues(
+        "data.mixture.a.files",
+        "data: {corpus: '', mixture: {a: {files: [], weight: 1}}}",
+        "minItems: got 0, want 1",
+    ),
+    InvalidValues(
+        "data.mixture.a.weight",
+        "data: {corpus: '', mixture: {a: {files: [/a], weight: 0}}}",
+        "minimum: got 0, want 0.001",
+    ),
+    InvalidValues(
+        "data.mixture.a.weight",
+        "data: {corpus: '', mixture: {a: {files: [/a], weight: -1}}}",
+        "minimum: got -1, want 0.001",
+    ),
+    InvalidValues(
+        "data.mixture.a.weight",
+        "data: {corpus: '', mixture: {a: {files: [/a]}}}",
+        "missing property 'weight'",
+    ),
+    *(
+        InvalidValues(
+            key,
+            f"{values}\n{have}: {{secretEnv: {{HF_TOKEN: {{name: a, key: b}}}}}}",
+            says,
+            (RUN,),
+        )
+        for have, says in (
+            ("worker", "and only worker.secretEnv has HF_TOKEN; set head.secretEnv.HF_TOKEN."),
+            ("head", "and only head.secretEnv has HF_TOKEN; set worker.secretEnv.HF_TOKEN."),
+        )
+        for key, values in (
+            ("data.files", "data: {corpus: '', files: ['hf:a/b']}"),
+            ("data.heldOut.files", "data: {heldOut: {files: ['hf:a/b']}}"),
+            ("data.mixture.a.files", "data: {corpus: '', mixture: {a: {files: ['hf:a/b'], weight: 1}}}"),
+        )
+    ),
     InvalidValues("data.heldOut.fraction", "data: {heldOut: {fraction: 0.6}}", "maximum: got 0.6, want 0.5"),
     InvalidValues("data.corpus", "data: {corpus: wikipedia}", "value must be one of '', 'python'"),
     InvalidValues(

@@ -145,7 +145,10 @@ def _check(schema: Node, rule: Rule, key: str, patterns: Mapping[str, str]) -> N
             wrong += [first] if below == "0" else [_holds({}, below, wanted), {"type": "object"}]
     parent = key.partition(".*")[0]
     is_list = "*" in key and "object" not in (_node(schema, parent) or {}).get("type", ())
+    of_lists = key.count("*") > 1 and key.endswith(".*")  # lists of the entries of a map
     known = {"key": parent if is_list else key.replace("*", "<name>"), "parent": parent}
+    if of_lists:
+        known["key"] = key.removesuffix(".*").replace("*", "<name>")
     sentence = _PLACEHOLDER.sub(lambda match: known.get(match[1], f"<{match[1]}>"), rule["message"])
     check: Node = {"if": {part: value for test in wrong for part, value in test.items()}, "then": {"const": sentence}}
     if any(test[part] != value for test in wrong for part, value in check["if"].items() if part in test):

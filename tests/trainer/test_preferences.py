@@ -106,6 +106,26 @@ def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Ru
     assert numbers(run.metrics()) == numbers(preferred.metrics())
 
 
+def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, preferred: Run, base: Run) -> None:
+    """Kills while the reference is computed, and between two steps, change no number either."""
+    path = config(lab, "precomputed", base, pairs(300), "dpo", 0.1)
+    tree = json.loads(path.read_text())
+    tree["tuning"]["reference"] = "precomputed"
+    path.write_text(json.dumps(tree))
+    run = lab.start(path, "--no-ray")
+    run.until(lambda: run.step() >= 30)
+    run.process.kill()
+    run.wait()
+    (table,) = run.folder.glob("reference-*.bin")
+    assert table.stat().st_size == 300 * 16
+    run = lab.train(path, "--no-ray")
+    assert run.process.returncode == 0, run.output()[-3000:]
+    assert run.events()[-1]["step"] in (21, 41)
+    assert run.output().count("reference: log probabilities of 300 pairs in") == 1
+    for have, want in zip(numbers(run.metrics()), numbers(preferred.metrics()), strict=True):
+        assert have == pytest.approx(want, rel=2e-5, abs=1e-6)
+
+
 @pytest.mark.parametrize(("method", "parts"), [("dpo", 1), ("dpo", 2), ("orpo", 1)])
 def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str, parts: int) -> None:
     """One step of SGD. Several pairs share a sequence."""

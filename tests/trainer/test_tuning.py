@@ -59,10 +59,11 @@ def write(path: Path, numbers_: list[int]) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write questions about different numbers: train.jsonl and held-out.jsonl."""
+    """Write questions about different numbers: train.jsonl, few.jsonl and held-out.jsonl."""
     folder = tmp_path_factory.mktemp("questions")
     numbers_ = random.Random(1).sample(range(100, 1000), 640)
-    write(folder / "train.jsonl", numbers_[:600])
+    write(folder / "train.jsonl", numbers_[:560])
+    write(folder / "few.jsonl", numbers_[560:600])
     write(folder / "held-out.jsonl", numbers_[600:])
     return folder
 
@@ -79,7 +80,10 @@ def config(lab: TrainingHarness, name: str, base: Run, data: dict[str, Any], **t
 
 
 def questions(files: Path) -> dict[str, Any]:
-    return {"files": [str(files / "train.jsonl")], "heldOut": {"files": [str(files / "held-out.jsonl")]}}
+    """Return a mixture of two sources, the second of which is small and often repeated."""
+    sources = {"most": {"files": [str(files / "train.jsonl")], "weight": 3}}
+    sources["few"] = {"files": [str(files / "few.jsonl")], "weight": 1}
+    return {"mixture": sources, "heldOut": {"files": [str(files / "held-out.jsonl")]}}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +131,11 @@ def test_a_tuned_model_answers_held_out_questions(lab: TrainingHarness, tuned: R
     assert [step for step, _ in answers] == [0, 0, STEPS, STEPS]
     assert [answer for _, answer in answers[2:]] == ["even", "odd"]
     lines = [line for line in tuned.metrics() if "loss" in line]
-    assert lines[-1]["epoch"] > 1
+    sources = {name: [line["mixture"][name] for line in lines] for name in ("few", "most")}
+    assert np.mean([each["share"] for each in sources["most"]]) == pytest.approx(0.75, abs=0.02)
+    assert all(line["mixture"]["few"]["share"] + line["mixture"]["most"]["share"] == pytest.approx(1) for line in lines)
+    assert lines[-1]["epoch"] == sources["most"][-1]["epoch"] > 1
+    assert sources["few"][-1]["epoch"] > 3
     assert all(line["examples"] >= 8 and line["counted_tokens"] > line["examples"] for line in lines)
     assert tuned.metrics()[-1]["eval_loss"] < tuned.metrics()[0]["eval_loss"] / 5
 
@@ -142,8 +150,9 @@ def test_a_kill_in_an_epoch_changes_no_number(lab: TrainingHarness, tuned: Run, 
     assert run.process.returncode == 0, run.output()[-3000:]
     assert run.events()[-1]["step"] in (31, 61, 91)  # a checkpoint is written in the background
     assert numbers(run.metrics()) == numbers(tuned.metrics())
-    examples = [[line["examples"] for line in each.metrics() if "loss" in line] for each in (run, tuned)]
-    assert examples[0] == examples[1]
+    for key in ("examples", "counted_tokens", "epoch", "mixture"):
+        resumed, whole = ([line[key] for line in each.metrics() if "loss" in line] for each in (run, tuned))
+        assert resumed == whole
 
 
 def test_a_step_is_that_of_another_implementation(lab: TrainingHarness, base: Run, tmp_path: Path) -> None:

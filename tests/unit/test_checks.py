@@ -151,8 +151,8 @@ def test_missing_training_data_has_no_line() -> None:
 def test_a_problem_shows_the_line_that_makes_it_one() -> None:
     (found,) = problems("data: {corpus: python}\n")
     assert str(found) == (
-        "good.yaml:17: train.dataset_type is set by Slipway: data.files or data.corpus is set, and the text comes from"
-        " there; remove one of the two."
+        "good.yaml:17: train.dataset_type is set by Slipway: data.files, data.mixture or data.corpus is set, and the "
+        "text comes from there; remove one of the two."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher import api
+from launcher.backends import resubmit
 from launcher.backends.base import RunStatus, State
 from launcher.backends.local import backend, processes, record, supervisor
 from launcher.backends.local.environment import own_environment
@@ -449,6 +450,15 @@ def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
         assert error.value.message.splitlines()[1:] == [f"  {difference}"]
         assert error.value.hint == "To start a new run from its weights, use --name NEW --set from=demo@5."
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_run_with_adapters_only_is_merged_before_another_starts_from_it() -> None:
+    def config(vocabulary: int) -> dict[str, Any]:
+        return {"run": {}, "train": {"vocab_size": vocabulary}, "tuning": {"method": "lora"}}
+
+    with pytest.raises(LauncherError, match="cannot continue") as error:
+        resubmit.decide("demo", State.SUCCEEDED, config(512), config(1024), accept_changes=True, done=6)
+    assert error.value.hint.startswith("To start from its result: launcher export demo --merge, launcher import")
 
 
 def test_a_run_continues_with_the_same_adapters_only() -> None:

@@ -211,7 +211,8 @@ def _announce(topology: Topology) -> None:
 def traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     """Return the traced step and the shapes of the train state. Use the process for no other step.
 
-    The step of DPO includes its reference: the weights are an argument, and their forward pass is a part of the step.
+    The step of DPO includes its reference in memory: the weights are an argument, and their forward pass is a part of
+    the step. The log probabilities of a precomputed one are in the batch.
     """
     with lora.installed() if tuning.lora else contextlib.nullcontext():
         return _traced(config, mesh, tuning)
@@ -222,6 +223,8 @@ def _traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     from maxtext.trainers.pre_train import train, train_compile
     from maxtext.utils import maxtext_utils, sharding
 
+    if tuning.is_precomputed:
+        maxtext_utils.get_shaped_batch = preferences.shaped(maxtext_utils.get_shaped_batch)
     inputs, keywords, state_shardings, _, model = train_compile.get_shaped_inputs(mesh, config)
     parameters, state_shardings = sharding.maybe_update_params_sharding_with_opt(config, state_shardings)
     if tuning.reads_pairs:
@@ -234,7 +237,7 @@ def _traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
         config,
         parameters,
     )
-    if tuning.method == DPO:
+    if tuning.method == DPO and not tuning.is_precomputed:
         step = preferences.with_reference(step, model, config.gradient_accumulation_steps)
         inputs, in_shardings = (*inputs, inputs[0]["model"]), (*in_shardings, in_shardings[0]["model"])
     with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):

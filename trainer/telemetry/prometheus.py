@@ -79,6 +79,12 @@ _OTHERS = {
     ),
 }
 
+_OF_SOURCES = {
+    "share": ("slipway_source_share_ratio", "Share of a source of data.mixture in the tokens of the last step."),
+    "epoch": ("slipway_source_epoch", "Passes over a source of data.mixture that were begun, with a part of the last."),
+}
+"""The gauges of each source, with the label source: those of the first host's sequences."""
+
 
 class Endpoint:
     """The metrics of one process."""
@@ -97,6 +103,8 @@ class Endpoint:
         described = {key: (name, text) for key, (name, text, _) in _FROM_LINE.items()} | _OTHERS
         # A gauge appears with its first value.
         self._gauges = {key: Gauge(name, text, **names) for key, (name, text) in described.items()}
+        of_source = {**names, "labelnames": (*labels, "source")}
+        self._sources = {key: Gauge(name, text, **of_source) for key, (name, text) in _OF_SOURCES.items()}
         self._restarts = Counter(
             "slipway_restarts",
             "Starts of the training loop after a failure; slipway_preemptions has the others.",
@@ -232,6 +240,9 @@ class Endpoint:
             # An evaluation's step counts the updates before it, which is a different number.
             if line.get(key) is not None and not (key == "step" and "eval_loss" in line):
                 self._set(key, float(line[key]) * unit)
+        for name, numbers in (line.get("mixture") or {}).items():
+            for key, gauge in self._sources.items():
+                gauge.labels(**self.labels, source=name).set(numbers[key])
         if line.get("tokens_per_second_per_device") is not None:
             self._set("tokens", float(line["tokens_per_second_per_device"]) * self._devices)
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from trainer import data
 from trainer.errors import ConfigError
+from trainer.tuning import precomputed
 from trainer.tuning.examples import BadRowError, Example, example, pair
-from trainer.tuning.preferences import MEASURES
+from trainer.tuning.preferences import MEASURES, REFERENCE
 from trainer.tuning.settings import DROP, REFUSE, Tuning
 from trainer.tuning.template import ChatTemplate, Tokens
 from trainer.weights import tokenizer
@@ -43,18 +44,26 @@ class Reader:
     begun, with the part of the current one that is read.
     """
 
-    def __init__(self, template: ChatTemplate, tuning: Tuning, length: int) -> None:
-        """`length` is the number of tokens of a sequence."""
+    def __init__(
+        self, template: ChatTemplate, tuning: Tuning, length: int, reference: precomputed.Table | None = None
+    ) -> None:
+        """`length` is the number of tokens of a sequence. `reference` is added to the elements as REFERENCE."""
         self.template = template
         self.tokenizer = template.tokenizer
         self._tuning = tuning
         self._length = length
+        self._reference = reference
         self.counts: Counter[str] = Counter()
         self.epoch = 0.0
 
     def for_held_out(self) -> Reader:
         """Return a reader with counts of its own."""
-        return Reader(self.template, self._tuning, self._length)
+        return Reader(self.template, self._tuning, self._length, self._reference)
+
+    def keyed(self) -> Callable[[data.Unit, float], list[dict[str, Any]]]:
+        """Return a function as `read`, whose elements have precomputed.KEYS."""
+        plain = Reader(self.template, self._tuning, self._length)
+        return lambda unit, epoch: [precomputed.keyed(arrays) for arrays in plain.read(unit, epoch)]
 
     def read(self, unit: data.Unit, epoch: float) -> list[dict[str, Any]]:
         """Return the examples of a unit: arrays of ids, of 1 for each token that counts, and of their positions.
@@ -63,8 +72,14 @@ class Reader:
         Raises ConfigError with the place of a row that is not an example.
         """
         self.epoch = epoch
-        elements = (self.fitted(self.whole(row, place), place) for row, place in data.rows(unit))
-        return [_arrays(kept) for kept in elements if kept is not None]
+        elements = []
+        for row, place in data.rows(unit):
+            if (kept := self.fitted(self.whole(row, place), place)) is not None:
+                arrays = _arrays(kept)
+                if self._reference is not None:
+                    arrays[REFERENCE] = self._reference.feature(arrays, place)
+                elements.append(arrays)
+        return elements
 
     def whole(self, row: Mapping[str, Any], place: data.Place) -> list[Tokens]:
         """Return all tokens of a row: one conversation, or the two of a pair. Raises ConfigError with the place if it
@@ -112,6 +127,8 @@ class Reader:
 
 
 _COUNTS = ("examples", "counted_tokens")
+ARRAYS = tuple(f"{name}{what}" for name in ("inputs", "targets") for what in ("", "_position", "_segmentation"))
+"""The names of the arrays of a batch."""
 _FEATURES = ("inputs", "counted", "positions", "worse")
 
 
@@ -149,26 +166,28 @@ def _counter() -> Any:
     return jax.jit(lambda inputs, targets: (jnp.sum(jnp.max(inputs, axis=1)), jnp.sum(targets != 0)))
 
 
-def batches(dataset: Any, *, length: int, batch_size: int, packing: bool, pairs: bool = False) -> Any:
-    """Return MaxText's batches of int32 arrays [batch_size, length] of the elements of Reader.read."""
-    import grain.python as grain
+def batches(
+    dataset: Any, *, length: int, batch_size: int, packing: bool, pairs: bool = False, further: Sequence[str] = ()
+) -> Any:
+    """Return MaxText's batches of int32 arrays [batch_size, length] of the elements of Reader.read.
+
+    `further` are other arrays of the elements that the batches have, too. REFERENCE is float32.
+    """
     from grain import experimental
 
     dataset = experimental.FirstFitPackIterDataset(
         dataset,
-        length_struct=dict.fromkeys(_FEATURES, length),
+        length_struct=dict.fromkeys((*_FEATURES, *further), length),
         num_packing_bins=batch_size,
         max_sequences_per_bin=None if packing else 1,
     )
     dataset = dataset.batch(
         batch_size, batch_fn=functools.partial(experimental.batch_and_pad, batch_size=batch_size, pad_value=0)
     )
-    dataset = dataset.map(functools.partial(_shifted, pairs=pairs))
-    # As in MaxText's pipelines: the iterator of the prefetch is what MaxText saves in its checkpoints.
-    return dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=0))
+    return dataset.map(functools.partial(_shifted, pairs=pairs, further=further))
 
 
-def _shifted(packed: Mapping[str, Any], *, pairs: bool) -> dict[str, Any]:
+def _shifted(packed: Mapping[str, Any], *, pairs: bool, further: Sequence[str] = ()) -> dict[str, Any]:
     """Return MaxText's arrays: the target of a position is the next token of the same segment, if that counts.
 
     An example is a segment. The better answer of a pair has an odd segment, and the worse answer has the next one.
@@ -189,6 +208,8 @@ def _shifted(packed: Mapping[str, Any], *, pairs: bool) -> dict[str, Any]:
         "targets": following(packed["inputs"]),
         "targets_position": packed["positions"],
         "targets_segmentation": np.where(counts, segments, 0),
+        # The numbers of REFERENCE are at tokens, and the step reads them at the targets.
+        **{name: following(packed[name]) if name == REFERENCE else packed[name] for name in further},
     }
 
 

@@ -3,7 +3,7 @@
 A sequence has pairs of segments: the better answer is odd, the worse answer is the next one (pipeline.py). MaxText's
 own function runs the model, so all else of its step is unchanged. Its cross-entropy of each token is the negative log
 probability, which is summed by segment. The reference of DPO is the weights that the run started from; their log
-probabilities arrive with the batch.
+probabilities arrive with the batch: computed with it, or before the first step (precomputed.py).
 """
 
 from __future__ import annotations
@@ -78,23 +78,28 @@ def _negative_log_probabilities() -> Iterator[list[Any]]:
         max_utils.cross_entropy_with_logits = own
 
 
+def by_pair(values: Any, segments: Any) -> Any:
+    """Sum values [batch, length] by segment, as [batch, pairs, 2]."""
+    import jax
+    import jax.numpy as jnp
+
+    pairs = segments.shape[1] // 4  # a conversation has two tokens or more
+    rows = jax.vmap(lambda row, ids: jax.ops.segment_sum(row, ids, num_segments=1 + 2 * pairs))
+    kept = jnp.where(segments != 0, values, jnp.zeros_like(values))
+    return rows(kept, segments)[:, 1:].reshape(segments.shape[0], -1, 2)
+
+
 def _sums(tuning: Tuning, negative: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the sums over the pairs of a batch: the loss, MEASURES, and 1; and the number of pairs."""
     import jax
     import jax.numpy as jnp
 
     segments = batch["targets_segmentation"]
-    most = segments.shape[1] // 2  # a conversation has two tokens or more
-
-    def by_pair(values: Any) -> Any:
-        """Sum values [batch, length] by segment, as [batch, pairs, 2]."""
-        rows = jax.vmap(lambda row, ids: jax.ops.segment_sum(row, ids, num_segments=1 + 2 * (most // 2)))
-        return rows(jnp.where(segments != 0, values, 0.0), segments)[:, 1:].reshape(segments.shape[0], -1, 2)
-
-    log_probabilities, tokens = by_pair(-negative.astype(jnp.float32)), by_pair(jnp.ones_like(negative, jnp.float32))
+    log_probabilities = by_pair(-negative.astype(jnp.float32), segments)
+    tokens = by_pair(jnp.ones_like(negative, jnp.float32), segments)
     exists = (tokens > 0).all(axis=2)
     if tuning.method == DPO:
-        rewards = tuning.beta * (log_probabilities - by_pair(batch[REFERENCE]))
+        rewards = tuning.beta * (log_probabilities - by_pair(batch[REFERENCE], segments))
         losses = -jax.nn.log_sigmoid(rewards[..., 0] - rewards[..., 1])
     else:
         means = log_probabilities / jnp.maximum(tokens, 1)
@@ -102,7 +107,6 @@ def _sums(tuning: Tuning, negative: Any, batch: Mapping[str, Any]) -> tuple[Any,
         odds = means - jnp.log1p(-jnp.exp(means))
         losses = -means[..., 0] - tuning.beta * jax.nn.log_sigmoid(odds[..., 0] - odds[..., 1])
         rewards = tuning.beta * means
-    better, worse = rewards[..., 0], rewards[..., 1]
     better, worse = rewards[..., 0], rewards[..., 1]
     parts = (losses, better, worse, better - worse, (better > worse).astype(jnp.float32))
     pairs = jnp.sum(exists)

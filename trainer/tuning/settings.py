@@ -10,6 +10,7 @@ PRETRAIN, SFT, LORA, QLORA, DPO, ORPO = "pretrain", "sft", "lora", "qlora", "dpo
 PAIRS = (DPO, ORPO)
 """The methods whose examples are pairs of a better and a worse answer."""
 CUT, DROP, REFUSE = "cut", "drop", "refuse"
+MEMORY, PRECOMPUTED = "memory", "precomputed"
 
 # Of trl's SFTConfig 0.25: a tenth of the usual learning rate of pretraining, because the weights are near a minimum.
 # A run of hundreds of steps needs a warm-up, and people do not set it.
@@ -37,8 +38,8 @@ class Lora:
 class Tuning:
     """The values `tuning`. `long` is what happens to examples above the length of a sequence: CUT, DROP or REFUSE.
 
-    `beta` is the weight of the preference in the loss of PAIRS. `samples` are prompts that the model answers after each
-    evaluation.
+    `beta` is the weight of the preference in the loss of PAIRS. `reference` is where the reference of DPO is: in
+    MEMORY, or PRECOMPUTED. `samples` are prompts that the model answers after each evaluation.
     """
 
     method: str = PRETRAIN
@@ -47,6 +48,7 @@ class Tuning:
     turns: str = "all"
     long: str = CUT
     beta: float = 0.1
+    reference: str = MEMORY
     lora: Lora | None = None
     samples: tuple[str, ...] = ()
 
@@ -62,6 +64,7 @@ class Tuning:
             str(values.get("turns") or "all"),
             str(values.get("tooLong") or CUT),
             float(values.get("beta") or 0.1),
+            str(values.get("reference") or MEMORY),
             _lora(values.get("lora") or {}, quantized=method == QLORA) if method in (LORA, QLORA) else None,
             tuple(map(str, values.get("samples") or ())),
         )
@@ -73,6 +76,11 @@ class Tuning:
     @property
     def reads_pairs(self) -> bool:
         return self.method in PAIRS
+
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether the log probabilities of the reference are computed before the first step."""
+        return self.method == DPO and self.reference == PRECOMPUTED
 
     @property
     def keeps_base(self) -> bool:

@@ -154,11 +154,9 @@ class LocalSubmitter(LocalBackend, WithoutAlternatives):
         config = copy.deepcopy(dict(plan.config))
         config["storage"] = {**(config.get("storage") or {}), "mountPath": str(self.runs)}
         data = config.get("data") or {}
-        for part in (data, data.get("heldOut") or {}):
+        for part in (data, data.get("heldOut") or {}, *filter(None, (data.get("mixture") or {}).values())):
             if isinstance(part.get("files"), list):
                 part["files"] = [_absolute(file) for file in part["files"]]
-            elif isinstance(part.get("files"), str) and part["files"]:
-                part["files"] = _absolute(part["files"])
         tokenizer = data.get("tokenizer") or {}
         path = tokenizer.get("path")
         # A name on the Hugging Face hub only looks like a path; a name in MaxText's package is not a path.

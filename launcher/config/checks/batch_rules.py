@@ -44,7 +44,7 @@ def _tiles(case: CheckContext, train: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _evaluates(case: CheckContext) -> bool:
     data, train = case.tree["data"], case.tree["train"]
-    if data["files"] or data["corpus"]:
+    if data["files"] or data["corpus"] or data["mixture"]:
         return bool(data["heldOut"]["files"] or data["heldOut"]["fraction"])
     return bool((train.get("eval_interval") or -1) > 0)
 
@@ -58,7 +58,7 @@ def _one_batch(
     value, path = keys[key], path_of(case, [key])
     of = f"train.{key}: {value:g} on {devices.total} device{'s' if devices.total != 1 else ''}"
     problem: tuple[str, str] | None = None
-    real = bool(case.tree["data"]["files"] or case.tree["data"]["corpus"]) or keys["dataset_type"] != "synthetic"
+    real = any(case.tree["data"][key] for key in ("files", "corpus", "mixture")) or keys["dataset_type"] != "synthetic"
     # Real data is read in whole sequences for every device (grain_data_processing.make_grain_train_iterator and
     # similar functions assert it), synthetic data for every part into which the batch is sharded.
     parts = devices.total if real else run_mesh.over(batch_axes(train))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import PurePosixPath
 
 from launcher.config.checks.problems import WARNING, CheckContext, Problem
+from launcher.config.checks.schema import value_at
 from launcher.config.checks.train_context import train_of
 from launcher.config.kinds import RunKind
 from launcher.config.suggest import join_or
@@ -18,7 +18,7 @@ _PATHS = "data.files data.heldOut.files data.tokenizer.path from train.load_para
 
 def _dataset(case: CheckContext) -> Iterator[Problem]:
     train, data = train_of(case) or {}, case.tree["data"]
-    kind = "" if data["files"] or data["corpus"] else train.get("dataset_type")
+    kind = "" if data["files"] or data["corpus"] or data["mixture"] else train.get("dataset_type")
     if kind in ("c4_mlperf", "olmo_grain"):  # for the files of one benchmark, and of one model
         message = f"train.dataset_type: Slipway does not support {kind}; set data.files, or train.dataset_type: hf."
         yield case.problem("dataset", ("train", "dataset_type"), message)
@@ -31,10 +31,9 @@ def _unmounted(case: CheckContext) -> Iterator[Problem]:
     """Warn about absolute paths of a run in a cluster that are in no volume."""
     storage = case.tree["storage"]
     mounts = [storage["mountPath"], *([storage["text"]["mountPath"]] if storage["text"].get("bucket") else [])]
-    for key in () if case.kind is RunKind.LOCAL else _PATHS.split():
-        value = reduce(
-            lambda tree, part: tree.get(part, {}) if isinstance(tree, dict) else {}, key.split("."), case.tree
-        )
+    keys = [*_PATHS.split(), *(f"data.mixture.{name}.files" for name in case.tree["data"]["mixture"])]
+    for key in () if case.kind is RunKind.LOCAL else keys:
+        value = value_at(case.tree, key.split("."))
         for path in map(str, value if isinstance(value, list) else [value]):
             if path.startswith("/") and not any(PurePosixPath(path).is_relative_to(mount) for mount in mounts):
                 where = f"{join_or(mounts)}, where storage is mounted"

@@ -345,7 +345,7 @@ def _with_example(problem: Problem, case: CheckContext) -> Problem:
 def _data(case: CheckContext) -> Iterator[Problem]:
     tree = case.tree
     data = tree["data"]
-    has_data = bool(data["files"] or data["corpus"])
+    has_data = bool(data["files"] or data["corpus"] or data["mixture"])
     for key in OWNED_WITH_DATA if has_data else ():
         if tree["train"].get(key) is not None:
             yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")

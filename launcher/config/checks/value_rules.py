@@ -147,6 +147,10 @@ def _items(tree: Mapping[str, Any], key: str) -> Iterator[_Item]:
         yield _Item(path, path, key, (), None, given, value)
         return
     above, _, below = key.partition(".*")
+    if "*" in below:
+        for name in _at(tree, above)[1] or ():
+            yield from _items(tree, f"{above}.{name}{below}")
+        return
     parent = tuple(above.split("."))
     _, entries = _at(tree, above)
     named = isinstance(entries, Mapping)

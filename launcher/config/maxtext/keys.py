@@ -32,7 +32,7 @@ OWNED: dict[str, str] = {
 }
 """MaxText keys that Slipway sets, with what to use instead."""
 
-TEXT_IS_GIVEN = "data.files or data.corpus is set, and the text comes from there; remove one of the two."
+TEXT_IS_GIVEN = "data.files, data.mixture or data.corpus is set, and the text comes from there; remove one of the two."
 OWNED_WITH_DATA = (
     *("dataset_type", "grain_file_type", "grain_train_files", "grain_eval_files", "grain_train_mixture_config_path"),
     *("hf_path", "hf_train_files", "hf_eval_files", "train_data_columns", "eval_data_columns"),

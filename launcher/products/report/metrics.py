@@ -25,6 +25,7 @@ from launcher.products.report.model import (
     TFLOPS,
     TOKENS,
     Metrics,
+    MixedSource,
     Numbers,
     Series,
 )
@@ -80,7 +81,22 @@ def metrics(entries: Sequence[Entry], *, damaged: int = 0) -> Metrics:
         quantity = _series(key, ordered, rows)
         if key == LOSS or len(quantity.finite):
             series[key] = quantity
-    return Metrics(series, times.tolist(), notes)
+    return Metrics(series, times.tolist(), notes, _sources(rows))
+
+
+def _sources(rows: Sequence[Entry]) -> list[MixedSource]:
+    """Return the sources of a mixture, in the order of their names."""
+    steps = [row["mixture"] for row in rows if isinstance(row.get("mixture"), dict)]
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for step in steps:
+        for name, source in step.items():
+            if isinstance(source, dict):
+                measured.setdefault(name, []).append((number(source.get("share")), number(source.get("epoch"))))
+    # A source that was added later had no share before.
+    return [
+        MixedSource(name, float(np.nansum([share for share, _ in values])) / len(steps), values[-1][1])
+        for name, values in sorted(measured.items())
+    ]
 
 
 def _in_order(entries: Mapping[int, Entry]) -> tuple[Numbers, Sequence[Entry]]:

@@ -106,13 +106,23 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class MixedSource:
+    """A source of data.mixture: its mean share of the tokens of a step, and the passes over it at the last step."""
+
+    name: str
+    share: float
+    epoch: float
+
+
+@dataclass(frozen=True)
 class Metrics:
     """metrics.jsonl: a Series for each quantity, by its key in the file. `times` are those of its lines, in file order.
-    `notes` are sentences about irregularities in the file."""
+    `notes` are sentences about irregularities in the file. `sources` are those of a mixture."""
 
     series: Mapping[str, Series] = field(default_factory=dict)
     times: Sequence[float] = ()
     notes: Sequence[str] = ()
+    sources: Sequence[MixedSource] = ()
 
     def of(self, key: str) -> Series:
         return self.series.get(key) or Series()

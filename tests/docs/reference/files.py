@@ -64,6 +64,16 @@ TUNING = (
 )
 """Further keys of a step's line of a fine-tuning."""
 
+MIXTURE = (
+    (
+        "mixture",
+        "for each source its `share` of the tokens of the step, in the sequences of the first host, and its `epoch`: "
+        "the passes over it that were begun, with the part of the current one. The key `epoch` of a fine-tuning is "
+        "then the smallest of them",
+    ),
+)
+"""The further key of a step's line of a run with data.mixture."""
+
 EVALUATIONS = (
     ("step", "the number of updates before the evaluation"),
     ("eval_loss", "loss on the held-out text"),
@@ -116,6 +126,8 @@ def metrics() -> str:
         table(("key", "is"), ((code(key), says) for key, says in METRICS)),
         "A fine-tuning has these keys, too:",
         table(("key", "is"), ((code(key), says) for key, says in TUNING)),
+        "A run with `data.mixture` has this key, too:",
+        table(("key", "is"), ((code(key), says) for key, says in MIXTURE)),
         "One line per held-out evaluation:",
         table(("key", "is"), ((code(key), says) for key, says in EVALUATIONS)),
         "## events.jsonl",

@@ -32,5 +32,21 @@ def test_the_answers_by_step(tmp_path: Path) -> None:
     epochs = page[page.index("<h3>Epochs</h3>") :].partition("</table>")[0]
     assert re.findall(r">([^<>]+)</td>", epochs)[3::4] == ["-", "1.2500", "-"]
     assert re.findall(r">([^<>]+)</td>", epochs)[1::4] == ["8", "16", "20"]
+    assert "<h3>Sources</h3>" not in page
     for title in ("Margin between the rewards of a pair", "Pairs with a higher reward", "Tokens of a step that count"):
         assert title in page
+
+
+def test_the_sources_of_a_mixture(tmp_path: Path) -> None:
+    losses = [line for line in runs.steps(10) if "loss" in line]
+    metrics: list[dict[str, Any]] = [
+        {
+            **line,
+            "mixture": {"web": {"share": 0.5 + at % 2 / 2, "epoch": at / 100}, "a<b": {"share": 0.25, "epoch": at}},
+        }
+        for at, line in enumerate(losses)
+    ]
+    path = runs.write(tmp_path / "a", metrics=metrics, events=[runs.loop(0)], config=runs.config("a"))
+    page = build([str(path)]).page
+    table = page[page.index("<h3>Sources</h3>") :].partition("</table>")[0]
+    assert re.findall(r">([^<>]+)</td>", table) == ["a&lt;b", "25.0%", "9.00", "web", "75.0%", "0.09"]

@@ -52,7 +52,9 @@ class Change:
 
 def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[Change]:
     """Yield the changes to try, least loss first. Changes that a bound rules out without a compile are left out."""
-    train = plan.config["train"]
+    train, tuning = plan.config["train"], plan.config["tuning"]
+    if tuning["method"] == "dpo" and tuning["reference"] != "precomputed":  # no other change costs as little
+        yield Change({"tuning.reference": "precomputed"}, "computing the reference of DPO before the first step")
     batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
     state = _state(program, plan.config)
     state_fits = state is None or state <= verdict.hbm_capacity
