@@ -17,7 +17,7 @@ from launcher.config.maxtext.keys import maxtext
 from launcher.errors import LauncherError
 from launcher.paths import find_values_file
 from tests.docs.pages import CHECKOUT
-from tests.docs.products import gke_schema
+from tests.docs.products import fleet_schema, gke_schema
 
 # Programs that are not part of Slipway. Of their arguments, only files of the checkout are checked.
 FOREIGN = (
@@ -119,7 +119,7 @@ def launcher_problems(arguments: list[str], files: set[str]) -> Iterator[str]:
     for assignment in (*(given.get("sets") or ()), *(given.get("sweeps") or ())):
         key = assignment.partition("=")[0]
         queues = chart == "queues" or verb == "simulate"
-        if not is_key(key, "gke" if verb == "cluster" else "queues" if queues else "run"):
+        if not is_key(key, "gke" if verb in ("cluster", "fleet") else "queues" if queues else "run"):
             yield f"unknown values key {key}"
 
 
@@ -130,11 +130,11 @@ def _sections(chart: str) -> dict[str, Any]:
 
 @cache
 def schema_of(chart: str) -> dict[str, Any]:
-    """Return the schema of a chart's values; for "gke", that of launcher cluster, which has the keys of queues, too."""
+    """Return the schema of a chart's values; for "gke", that of all files of a platform: cluster, queues and fleet."""
     if chart != "gke":
         return dict(schema(chart))
     queues = schema("queues")
-    return {**queues, "properties": {**queues["properties"], **gke_schema()["properties"]}}
+    return {**queues, "properties": {**queues["properties"], **gke_schema()["properties"], **fleet_schema()["properties"]}}
 
 
 def sections() -> set[str]:

@@ -9,9 +9,18 @@ from typing import Any
 from tests.docs.pages import CHECKOUT
 
 
-@cache
 def gke_schema() -> dict[str, Any]:
     """Return the schema of the values of `launcher cluster`."""
-    file = CHECKOUT / "launcher/products/gke/values.schema.json"
+    return _schema("gke")
+
+
+def fleet_schema() -> dict[str, Any]:
+    """Return the schema of the values of `launcher fleet`."""
+    return _schema("fleet")
+
+
+@cache
+def _schema(product: str) -> dict[str, Any]:
+    file = CHECKOUT / f"launcher/products/{product}/values.schema.json"
     schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"properties": {}}
     return schema

@@ -12,6 +12,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "run-values": values.run,
     "queues-values": values.queues,
     "cluster-values": values.cluster,
+    "fleet-values": values.fleet,
     "run-policy": run_policy.text,
     "accelerators": tables.accelerators,
     "maxtext-keys": tables.maxtext_keys,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.config.checks.rules import schema
+from launcher.products.fleet.values import schema as fleet_schema
 from launcher.products.gke.values import schema as gke_schema
 from tests.docs.reference.parts import code, page, table
 
@@ -32,11 +33,23 @@ The values of `launcher cluster`: the key `gke`, in addition to the [values of q
 `NAME` is the name of a flavor. See [Create a GKE cluster](../how-to/create-a-gke-cluster.md)."""
 
 
+_FLEET = """\
+The values of `launcher fleet -f FILE`: the key `fleet`, and `common.prices` of the [values of queues](queues-values.md).
+In the keys, `NAME` is the name of a flavor. See [See the fleet](../how-to/see-the-fleet.md)."""
+
+
 def cluster() -> str:
-    node = gke_schema()["properties"]["gke"]
-    rows = [row for row in _rows("gke", node) if row[0] != code("gke")]
+    return _of_product("Cluster values", _CLUSTER, "gke", gke_schema())
+
+
+def fleet() -> str:
+    return _of_product("Fleet values", _FLEET, "fleet", fleet_schema())
+
+
+def _of_product(title: str, intro: str, key: str, schema_of_product: Any) -> str:
+    rows = [row for row in _rows(key, schema_of_product["properties"][key]) if row[0] != code(key)]
     shown = table(("key", "type", "default", "description"), rows)
-    return page("Cluster values", "launcher/products/gke/values.schema.json", " ".join(_CLUSTER.split("\n")), shown)
+    return page(title, f"launcher/products/{key}/values.schema.json", " ".join(intro.split("\n")), shown)
 
 
 def run() -> str:

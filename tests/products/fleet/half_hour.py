@@ -15,7 +15,6 @@ from typing import Any
 from tests import upstream
 
 RECORDING = upstream.RECORDINGS / "fleet" / "half-hour.jsonl.gz"
-_WAITED = re.compile(r'kueue_quota_reserved_wait_time_seconds_(sum|count)\{cluster_queue="([^"]+)".*\} (\S+)')
 _USAGE = re.compile(r'kueue_cluster_queue_resource_usage\{cluster_queue="([^"]+)",.*flavor="([^"]+)".*\} (\S+)')
 
 
@@ -28,8 +27,6 @@ class HalfHour:
     objects: list[dict[str, Any]]
     usage: dict[str, float]
     chips: dict[str, int]
-    waited: dict[str, dict[str, float]]
-    """The sum of the waits in seconds and their count, by ClusterQueue, as Kueue's histogram has them at the end."""
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [obj for obj in self.objects if obj["kind"] == kind]
@@ -45,7 +42,6 @@ def read(path: Path = RECORDING) -> HalfHour:
         lines = [json.loads(line) for line in file]
     (meta,) = (line for line in lines if line["kind"] == "meta")
     usage: defaultdict[str, float] = defaultdict(float)
-    waited: defaultdict[str, dict[str, float]] = defaultdict(lambda: {"sum": 0.0, "count": 0.0})
     before: tuple[float, dict[str, float]] | None = None
     for line in (line for line in lines if line["kind"] == "metrics"):
         now = {m[1]: float(m[3]) for text in line["lines"] if (m := _USAGE.match(text))}
@@ -53,10 +49,6 @@ def read(path: Path = RECORDING) -> HalfHour:
             for queue, chips in now.items():
                 usage[queue] += (chips + before[1].get(queue, chips)) / 2 * (line["t"] - before[0])
         before = line["t"], now
-    last = [line for line in lines if line["kind"] == "metrics"][-1]
-    for text in last["lines"]:
-        if match := _WAITED.match(text):
-            waited[match[2]][match[1]] += float(match[3])
     objects = [line["object"] for line in lines if line["kind"] == "objects"]
     chips = {team: slices * meta["chips_per_slice"] for team, slices in meta["slices"].items()}
-    return HalfHour(meta["started"], meta["started"] + lines[-1]["t"], objects, dict(usage), chips, waited)
+    return HalfHour(meta["started"], meta["started"] + lines[-1]["t"], objects, dict(usage), chips)
