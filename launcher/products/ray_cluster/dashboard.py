@@ -1,28 +1,15 @@
 """Ray's dashboard on a local port: each request is forwarded through the API server, with Ray's token added.
 
-A client of that port acts with the user's own rights. The port therefore accepts connections on loopback only, only
-from this user's own processes if the system reports their owner (Linux), no cross-site requests of a browser, and only
-requests with a token that each dashboard generates. A browser gets the token with the address, which sets a cookie and
-redirects to the address without the token; other clients send `Authorization: Bearer TOKEN`.
-
-The pages are those of the Ray cluster's members. A browser must not keep them, because another dashboard can later have
-the same port: nothing is cached, service workers are refused, and only the headers in the lists below are passed on.
-Plain HTTP only, which is sufficient for Ray's dashboard; websockets (`ray job logs --follow`) are refused.
+The guards of the port are in launcher/products/common/guarded_server.py. The pages are those of the Ray cluster's
+members: only the headers in the lists below are passed on. Plain HTTP only, which is sufficient for Ray's dashboard;
+websockets (`ray job logs --follow`) are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import hmac
-import http.server
-import os
-import secrets
-import socket
-import struct
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlencode
+from collections.abc import Iterator
+from urllib.parse import unquote
 
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
@@ -30,12 +17,11 @@ from launcher.k8s import label_keys, objects
 from launcher.k8s.client import RAY_CLUSTER, RAY_JOB, Cluster, Forbidden, Unreachable
 from launcher.k8s.errors import ClusterError
 from launcher.k8s.objects import Object
+from launcher.products.common.guarded_server import GuardedHandler, GuardedServer
 from launcher.products.ray_cluster import clusters as ray_clusters
 from launcher.products.ray_cluster.backend import RayClusterBackend
 from launcher.products.ray_cluster.jobs import RayHead, RayJobs
 
-_LOOPBACK = "127.0.0.1"
-_ESTABLISHED = "01"  # TCP_ESTABLISHED in the kernel's tcp_states.h
 # Ray's limit for a body (DASHBOARD_CLIENT_MAX_SIZE), which a job's working directory may reach.
 _BODY_LIMIT = 100 << 20
 # Headers that are passed on to Ray. The API server reads them first, with the user's rights, so Impersonate-User and
@@ -83,26 +69,12 @@ def _not_for_members(error: Forbidden, cluster: Cluster, run: str) -> Forbidden:
     )
 
 
-class DashboardServer(http.server.ThreadingHTTPServer):
-    """Serves the dashboard of a Ray head at `address`. Each request needs `token`, which is new for each server."""
+class DashboardServer(GuardedServer):
+    """Serves the dashboard of a Ray head."""
 
     def __init__(self, head: RayHead, port: int) -> None:
-        super().__init__((_LOOPBACK, port), _Handler)
+        super().__init__(port, _Handler, what="Ray's dashboard", command="launcher dashboard")
         self.head = head
-        self.port = int(self.server_address[1])
-        self.address = f"http://{_LOOPBACK}:{self.port}"
-        self.token = secrets.token_urlsafe(32)
-        # A browser sends the cookies of a host to all its ports.
-        self.cookie = f"slipway-{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The address for a browser, with the token."""
-        return f"{self.address}/?{urlencode({'token': self.token})}"
-
-    def is_token(self, text: str) -> bool:
-        """Return whether `text` is the token. The time does not depend on `text`."""
-        return hmac.compare_digest(text.encode(), self.token.encode())
 
 
 @contextlib.contextmanager
@@ -111,17 +83,7 @@ def opened(cluster: Cluster, name: str, port: int = 0) -> Iterator[tuple[str, Da
 
     The caller calls `serve_forever`. Raises LauncherError if there is no dashboard, or Ray does not answer.
     """
-    head = head_of(cluster, name)
-    try:
-        server = DashboardServer(head, port)
-    except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise
-        why = "is in use" if error.errno == errno.EADDRINUSE else "cannot be used: permission denied"
-        raise LauncherError(
-            f"The port {port} of this machine {why}.", "Without --port, a free port is used."
-        ) from error
-    with server:
+    with DashboardServer(head_of(cluster, name), port) as server:
         yield server.url, server
 
 
@@ -166,35 +128,12 @@ def _no_dashboard(name: str, backend: RayClusterBackend) -> LauncherError:
     )
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(GuardedHandler):
     server: DashboardServer
-    server_version, sys_version = "slipway", ""
-    timeout = 60
 
-    def handle_one_request(self) -> None:
-        if not _same_user(self.connection):
-            self.close_connection = True
-            return
-        super().handle_one_request()
-
-    def _pass_on(self) -> None:
-        self.close_connection = True
-        if refusal := self._foreign():
-            self._answer(*refusal)
-            return
-        if self._opens():
-            self._set_cookie()
-            return
-        if not self._has_token():
-            address = self.server.address
-            self._answer(
-                401,
-                f"{address} needs the token that launcher dashboard printed: open the printed address, or send the "
-                "header Authorization: Bearer TOKEN.",
-            )
-            return
+    def serve(self) -> None:
         if refusal := self._not_supported():
-            self._answer(*refusal)
+            self.answer(*refusal)
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
@@ -209,13 +148,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 stream=True,
             )
         except ClusterError as error:
-            self._answer(502, f"{error.message}\n{error.hint}".rstrip())
+            self.answer(502, f"{error.message}\n{error.hint}".rstrip())
             return
         except LauncherError as error:
-            self._answer(500, f"{error.message}\n{error.hint}".rstrip())
+            self.answer(500, f"{error.message}\n{error.hint}".rstrip())
             return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError), contextlib.closing(answer):
-            self._start(answer.status, {name: value for name, value in answer.headers.items() if name in _FROM_RAY})
+            self.start(answer.status, {name: value for name, value in answer.headers.items() if name in _FROM_RAY})
             if self.command == "HEAD":
                 return
             # If the response is cut off, it is shorter than its Content-Length, which the browser detects.
@@ -223,47 +162,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 for part in answer.parts():
                     self.wfile.write(part)
                     self.wfile.flush()
-
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _pass_on  # noqa: N815 - http.server's names
-
-    def _foreign(self) -> tuple[int, str] | None:
-        """Return the refusal of a request that comes from another web page, or that outlives its page."""
-        port = self.server.port
-        hosts = {f"{_LOOPBACK}:{port}", f"localhost:{port}"}
-        if self.headers.get("Host", "").lower() not in hosts:
-            # Another name that resolves to this machine: a DNS rebinding attack by a web page.
-            return 421, f"Ray's dashboard is available only at {self.server.address}."
-        origin = self.headers.get("Origin")
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") or (
-            origin is not None and origin.lower() not in {f"http://{host}" for host in hosts}
-        ):
-            return 403, "Requests of another web page are rejected; open the address of the dashboard."
-        if self.headers.get("Service-Worker") is not None:
-            # The browser would keep it, and run it in all later dashboards with this port.
-            return 403, "Service workers are rejected."
-        return None
-
-    def _opens(self) -> bool:
-        """Return whether the request is for the address that the command printed."""
-        path, _, query = self.path.partition("?")
-        offered = parse_qs(query).get("token") or [""]
-        return self.command == "GET" and path == "/" and self.server.is_token(offered[0])
-
-    def _set_cookie(self) -> None:
-        """Redirect to the address without the token, so that no page has an address with it."""
-        cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
-        headers = {"Location": "/", "Set-Cookie": cookie, "Referrer-Policy": "no-referrer", "Content-Length": "0"}
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._start(303, headers)
-
-    def _has_token(self) -> bool:
-        cookies = ";".join(self.headers.get_all("Cookie") or []).split(";")
-        pairs = (each.strip().partition("=") for each in cookies)
-        offered = [value for name, _, value in pairs if name == self.server.cookie]
-        scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            offered.append(bearer.strip())
-        return any(self.server.is_token(each) for each in offered)
 
     def _not_supported(self) -> tuple[int, str] | None:
         if "upgrade" in self.headers.get("Connection", "").lower():
@@ -279,47 +177,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return 413, "Ray accepts at most 100 MiB."
         return None
 
-    def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the status and the headers of an answer, which no cache may keep."""
-        self.send_response(status)
-        for name, value in {**headers, "Cache-Control": "no-store", "Connection": "close"}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def _answer(self, status: int, text: str) -> None:
-        data = f"{text}\n".encode()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._start(status, {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(data))})
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Do nothing, to keep requests out of the user's terminal."""
-
 
 def _unquoted(path: str) -> str:
     """Return the path decoded twice, because a server behind this one may decode it again."""
     return unquote(unquote(path)).replace("\\", "/")
-
-
-def _same_user(connection: socket.socket) -> bool:
-    """Return whether the peer is a process of this user; True if the system has no table of connections.
-
-    Only an established row has the owner's uid. The kernel reports the uid 0 for a socket that its process has closed.
-    """
-    try:
-        rows = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    except OSError:
-        return True
-    try:
-        theirs, ours = (_url(*address) for address in (connection.getpeername(), connection.getsockname()))
-    except OSError:  # the peer has reset the connection
-        return False
-    wanted = [theirs, ours, _ESTABLISHED, str(os.getuid())]
-    return any([*fields[1:4], fields[7]] == wanted for fields in map(str.split, rows))
-
-
-def _url(host: str, port: int) -> str:
-    """Return an address in the format of /proc/net/tcp: the four bytes as a native integer, then the port."""
-    (number,) = struct.unpack("=I", socket.inet_aton(host))
-    return f"{number:08X}:{port:04X}"
