@@ -134,7 +134,10 @@ def schema_of(chart: str) -> dict[str, Any]:
     if chart != "gke":
         return dict(schema(chart))
     queues = schema("queues")
-    return {**queues, "properties": {**queues["properties"], **gke_schema()["properties"], **fleet_schema()["properties"]}}
+    return {
+        **queues,
+        "properties": {**queues["properties"], **gke_schema()["properties"], **fleet_schema()["properties"]},
+    }
 
 
 def sections() -> set[str]:

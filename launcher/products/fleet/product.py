@@ -13,7 +13,15 @@ PRODUCT = Product(
             ("launcher fleet --since 7d", "launcher fleet --since 2026-11-01 --until 2026-12-01 -o csv > november.csv"),
             "docs/how-to/see-the-fleet.md",
         ),
+        "board": Command(
+            "Serve a live page of queues and runs on a local port.",
+            ("launcher board", "launcher board -A --port 8800"),
+            "docs/how-to/see-the-fleet.md",
+        ),
     },
     api={"fleet": "launcher.products.fleet.api"},
-    instead_of=dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
+    instead_of={
+        **dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
+        **dict.fromkeys(("top", "watch", "ui"), "launcher board"),
+    },
 )

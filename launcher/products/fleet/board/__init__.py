@@ -1,0 +1,1 @@
+"""The live page of `launcher board`: queues and runs, as they are now."""
