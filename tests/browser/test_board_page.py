@@ -74,7 +74,7 @@ def test_the_runs_of_this_machine(browser: Browser, home: Path, served: Any) -> 
     assert sorted(seen.js(names)) == ["has-ended", "runs-now"]
     seen.page.fill("#filter", "ended")
     assert seen.js(names) == ["has-ended"]
-    seen.page.click("text=report >> nth=0")
+    seen.page.click("text=report >> nth=0", timeout=TIMEOUT_MS)
     seen.page.wait_for_selector("h1", timeout=TIMEOUT_MS)
     assert "has-ended" in seen.page.inner_text("main")
     assert [line for line in seen.console if "error" in line] == []
