@@ -11,8 +11,10 @@ from launcher.products.fleet import values as fleet_values
 from launcher.products.fleet.model import FleetRun, Period
 from launcher.products.fleet.prices import Prices, prices_of
 from launcher.products.fleet.read import read_cluster
+from launcher.products.fleet.recorded import joined, of_record
 from launcher.products.fleet.times import moment
 from launcher.products.fleet.usage import FleetUse, Gap, use
+from launcher.products.records import reader
 
 
 @dataclass(frozen=True)
@@ -35,29 +37,50 @@ def fleet(
     until: str = "",
     *,
     team: str = "",
+    records: Sequence[str] = (),
     target: Target = DEFAULT_TARGET,
     files: Sequence[str] = (),
     sets: Sequence[str] = (),
 ) -> Fleet:
     """Return who had which chips from `since` to `until`, what waited, what was lost, and what it cost.
 
-    A time is a duration before now ("30d"), a date or a time (RFC 3339); `until` "" is now. `files` and `sets` are
-    values with the key `fleet`. Raises LauncherError if the cluster does not answer or has no Kueue.
+    `records` are folders and URLs of buckets with the records of runs (`launcher record`), which add what the API
+    server no longer has. A time is a duration before now ("30d"), a date or a time (RFC 3339); `until` "" is now.
+    `files` and `sets` are values with the key `fleet`. Raises LauncherError if the cluster does not answer or has no
+    Kueue.
     """
     values = fleet_values.load(files, sets)
     cluster = read_cluster(target.cluster(), values.common)
     start = moment(since, cluster.now, values.zone, "--since")
     end = moment(until, cluster.now, values.zone, "--until") if until else cluster.now
     period = Period(start, max(start, min(end, cluster.now)))
-    runs = [run for run in cluster.runs if not team or run.team == team]
+    recorded, problems = _recorded(records, cluster.namespace)
+    known = joined(cluster.runs, recorded)
+    runs = [run for run in known if not team or run.team == team]
     prices = prices_of(values.fleet, cluster.flavors)
     return Fleet(
         use(
-            runs, period, prices, {} if team else cluster.quotas, gaps=_gaps(period, cluster.runs), marks=cluster.marks
+            runs,
+            period,
+            prices,
+            {} if team else cluster.quotas,
+            gaps=_gaps(period, known),
+            marks=[*cluster.marks, *problems],
         ),
         prices,
         values.zone,
     )
+
+
+def _recorded(folders: Sequence[str], namespace: str) -> tuple[list[FleetRun], list[str]]:
+    """Return the runs of records, of one namespace if it is given, and a sentence for each record that is left out."""
+    runs: list[FleetRun] = []
+    problems: list[str] = []
+    for folder in folders:
+        records = reader.read(folder)
+        problems += [f"{problem} It is left out." for problem in records.problems]
+        runs += [run for run in map(of_record, records.records) if run is not None]
+    return [run for run in runs if not namespace or run.namespace == namespace], problems
 
 
 def _gaps(period: Period, runs: Sequence[FleetRun]) -> list[Gap]:
@@ -65,5 +88,5 @@ def _gaps(period: Period, runs: Sequence[FleetRun]) -> list[Gap]:
     first = min((run.created for run in runs), default=period.end)
     if first <= period.start:
         return []
-    why = "no older run is known; the API server has deleted it, or none existed"
+    why = "no older run is known; it was deleted and has no record, or none existed"
     return [Gap(period.start, min(first, period.end), why)]

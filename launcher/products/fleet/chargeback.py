@@ -104,11 +104,16 @@ def _rows(run: FleetRun, day: Period, period: Period, prices: Prices) -> Iterato
             flavor,
             "" if price is None else " ".join(filter(None, (price.accelerator, price.provisioning))),
             json.dumps({"priority": run.priority} if run.priority else {}),
-            run.user,
+            _text(run.user),
             run.namespace,
             run.queue,
             _number(lost),
         ]
+
+
+def _text(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula. Anybody can write a user into an annotation."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _number(value: float) -> str:

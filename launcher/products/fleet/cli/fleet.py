@@ -20,6 +20,12 @@ from launcher.products.report import output as page_file
 )
 @click.option("--until", default="", metavar="TIME", help="The end, as for --since (default: now).")
 @click.option("--team", default="", metavar="TEAM", help="Only the runs of a team.")
+@click.option(
+    "--records",
+    multiple=True,
+    metavar="FOLDER|URL",
+    help="Also read the records of runs that launcher record has written there; may be repeated.",
+)
 @files_option(
     "-f", "--file", "files", text="A values file with prices and the time zone (fleet, common.prices); may be repeated."
 )
@@ -32,6 +38,7 @@ def command(
     since: str,
     until: str,
     team: str,
+    records: tuple[str, ...],
     files: tuple[str, ...],
     sets: tuple[str, ...],
     html: str | None,
@@ -41,15 +48,15 @@ def command(
 ) -> None:
     """Show chip-hours, waits, preemptions and cost of all runs, by team, user and flavor.
 
-    The runs are those of the cluster that the API server still has. A chip-hour is a chip that a run has for an hour,
-    from its admission until its quota is free again. IDLE is the quota of now that no run used. PREEMPTED CHIP-HOURS
-    are those of attempts that Kueue preempted. A "~" marks a run whose earlier attempts are known only as a sum.
-    Without the right to list the runs of all namespaces, those of the namespace are shown.
+    The runs are those that the API server still has, and those with a record (--records). A chip-hour is a chip that a
+    run has for an hour, from its admission until its quota is free again. IDLE is the quota of now that no run used.
+    PREEMPTED CHIP-HOURS are those of attempts that Kueue preempted. A "~" marks a run whose earlier attempts are known
+    only as a sum. Without the right to list the runs of all namespaces, those of the namespace are shown.
     """
     path = None if html is None else Path(html)
     if path is not None:
         page_file.check(path, force=force)
-    fleet = api.fleet(since, until, team=team, target=target, files=files, sets=sets)
+    fleet = api.fleet(since, until, team=team, records=records, target=target, files=files, sets=sets)
     if path is not None:
         page_file.write(path, page(fleet.use, fleet.zone))
     if form == "csv":
