@@ -14,7 +14,7 @@ PRODUCT = Product(
             "docs/how-to/see-the-fleet.md",
         ),
         "board": Command(
-            "Serve a live page of queues and runs on a local port.",
+            "Serve a live page of queues and runs on a local port, until Ctrl-C.",
             ("launcher board", "launcher board -A --port 8800"),
             "docs/how-to/see-the-fleet.md",
         ),

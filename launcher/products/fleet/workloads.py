@@ -47,7 +47,7 @@ def _run(
 ) -> FleetRun:
     queue = queues.get((workload.namespace, workload.local_queue))
     created = parse_time(workload.created).timestamp()
-    attempts = _attempts(workload, events, created, now)
+    attempts = _attempts(workload, events, now)
     return FleetRun(
         uid=workload.label(label_keys.KUEUE_JOB_UID) or workload.uid,
         name=workload.owner,
@@ -64,7 +64,7 @@ def _run(
     )
 
 
-def _attempts(workload: Workload, events: Sequence[tuple[float, str]], created: float, now: float) -> list[Attempt]:
+def _attempts(workload: Workload, events: Sequence[tuple[float, str]], now: float) -> list[Attempt]:
     past = float(workload.status.get("accumulatedPastExecutionTimeSeconds") or 0)
     admitted, finished = workload.condition("Admitted"), workload.condition("Finished")
     ended = parse_time(finished.since).timestamp() if finished.is_true and finished.since else now
@@ -83,7 +83,7 @@ def _attempts(workload: Workload, events: Sequence[tuple[float, str]], created: 
     times = [parse_time(since).timestamp() for since in (workload.condition("Requeued").since,) if since]
     end = min([until, *times])
     reason = "Preempted" if workload.preemptions else "Evicted"
-    return [Attempt(max(created, end - past), max(created, end - past) + past, reason, placed=False), *attempts]
+    return [Attempt(end - past, end, reason, placed=False), *attempts]
 
 
 def _seen(events: Sequence[tuple[float, str]]) -> list[Attempt]:
@@ -104,7 +104,7 @@ def _waits(workload: Workload, attempts: Sequence[Attempt], created: float) -> l
     waits: list[Wait] = []
     since = created
     for attempt in attempts:
-        waits += [Wait(since, attempt.start)] if attempt.placed or len(attempts) == 1 else []
+        waits += [Wait(min(since, attempt.start), attempt.start)] if attempt.placed or len(attempts) == 1 else []
         since = attempt.end
     if workload.is_queued:
         waits.append(Wait(since, None))
