@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.fleet import values as fleet_values
+from launcher.products.fleet.chargeback import to_csv
 from launcher.products.fleet.model import FleetRun, Period
 from launcher.products.fleet.prices import Prices, prices_of
 from launcher.products.fleet.read import read_cluster
@@ -15,6 +17,9 @@ from launcher.products.fleet.recorded import joined, of_record
 from launcher.products.fleet.times import moment
 from launcher.products.fleet.usage import FleetUse, Gap, use
 from launcher.products.records import reader
+
+if TYPE_CHECKING:
+    from launcher.products.fleet.board.server import BoardServer
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,6 @@ class Fleet:
 
     def csv(self) -> str:
         """Return one row for each run, flavor and day."""
-        from launcher.products.fleet.chargeback import to_csv
-
         return to_csv(self.use, self.prices, self.zone)
 
 
@@ -70,6 +73,20 @@ def fleet(
         prices,
         values.zone,
     )
+
+
+def board(*, target: Target = DEFAULT_TARGET, port: int = 0) -> BoardServer:
+    """Return a server of the live page on a local port; 0 selects a free one. Its `url` opens the page in a browser.
+
+        with api.board() as server:
+            print(server.url)
+            server.serve_forever()
+
+    Raises LauncherError if the port cannot be used.
+    """
+    from launcher.products.fleet.board.server import BoardServer
+
+    return BoardServer(target, port)
 
 
 def _recorded(folders: Sequence[str], namespace: str) -> tuple[list[FleetRun], list[str]]:

@@ -19,7 +19,7 @@ PRODUCT = Product(
             "docs/how-to/see-the-fleet.md",
         ),
     },
-    api={"fleet": "launcher.products.fleet.api"},
+    api=dict.fromkeys(("fleet", "board"), "launcher.products.fleet.api"),
     instead_of={
         **dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
         **dict.fromkeys(("top", "watch", "ui"), "launcher board"),

@@ -8,7 +8,7 @@ from launcher.cli import output
 from launcher.cli.options import WholeNumber, format_option, run_target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
-from launcher.products.fleet.board.server import BoardServer
+from launcher.products.fleet import api
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(port: int | None, everywhere: bool, target: Target, form: str) -> in
 
     if everywhere and (target.local or target.namespace is not None):
         raise UsageError("--all-namespaces cannot be used with --local or --namespace.")
-    with BoardServer(replace(target, all_namespaces=everywhere), port or 0) as server:
+    with api.board(target=replace(target, all_namespaces=everywhere), port=port or 0) as server:
         output.narrate("Serving the board. Press Ctrl-C to stop. Do not share the address: it contains a token.")
         output.emit({"url": server.url, "address": server.address, "token": server.token}, form, server.url)
         try:
