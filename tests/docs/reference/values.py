@@ -34,7 +34,8 @@ The values of `launcher cluster`: the key `gke`, in addition to the [values of q
 
 
 _FLEET = """\
-The values of `launcher fleet -f FILE`: the key `fleet`, and `common.prices` of the [values of queues](queues-values.md).
+The values of `launcher fleet -f FILE`: the key `fleet`, and `common.prices` of the values of
+[queues](queues-values.md).
 In the keys, `NAME` is the name of a flavor. See [See the fleet](../how-to/see-the-fleet.md)."""
 
 
