@@ -1,4 +1,4 @@
-"""A server on loopback that acts with the user's own rights, and its guards against everybody else.
+"""A server on loopback that acts with the user's own rights, and its guards against other users and pages.
 
 The port accepts connections on loopback only, only from this user's own processes if the system reports their owner
 (Linux), no cross-site requests of a browser, and only requests with a token that each server generates. A browser gets

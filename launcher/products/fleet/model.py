@@ -44,7 +44,7 @@ class FleetRun:
     """A run: an object in a queue, whether Slipway created it or not.
 
     `chips` has the chips by flavor while the run has quota. `state` is waiting, running, succeeded, failed or ended.
-    `user` is "" if nobody recorded it. `losses` are seconds by cause, and `goodput` is a share from 0 to 1; they are
+    `user` is "" if no record has it. `losses` are seconds by cause, and `goodput` is a share from 0 to 1; they are
     known if the run has a record.
     """
 

@@ -1,4 +1,4 @@
-"""What the fleet did in a period: chip-hours, waits, preemptions, goodput and cost, by team, flavor and user. Pure."""
+"""The use of the fleet in a period: chip-hours, waits, preemptions, goodput and cost, by team, flavor and user. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class RunUse:
-    """What a run had in the period. Hours are chip-hours; `cost` is None if the price of a flavor is not known.
+    """The use of a run in the period. Hours are chip-hours; `cost` is None if the price of a flavor is not known.
 
     `preempted_hours` are those of attempts that Kueue ended before the run did. `approximate` is True if the times of
     an earlier attempt are not known, only their sum.
@@ -140,7 +140,7 @@ def use(
 
 
 def as_json(fleet: FleetUse) -> dict[str, Any]:
-    """Return the use as plain data, with the runs' own fields beside what they had."""
+    """Return the use as plain data, with the runs' own fields next to their use."""
     runs = [{**vars(row.run), **vars(row), "hours": row.hours} for row in fleet.runs]
     for row in runs:
         del row["run"]

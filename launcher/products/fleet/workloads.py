@@ -26,7 +26,7 @@ _ADMITTED, _EVICTED = "Admitted", "EvictedDueTo"
 def fleet_runs(
     workloads: Iterable[Workload], events: Iterable[Object], local_queues: Iterable[LocalQueue], now: float
 ) -> list[FleetRun]:
-    """Return the runs with chips, oldest first. `events` are those of Workloads. What still runs ends at `now`."""
+    """Return the runs with chips, oldest first. `events` are those of Workloads. Running attempts end at `now`."""
     of_workload: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for event in events:
         at = event.get("eventTime") or event.get("firstTimestamp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,9 +36,9 @@ def cluster(*without: str) -> Recorded:
     return Recorded([*copy.deepcopy(objects), flavor], recording.now)
 
 
-def used(recorded: Any, *, start: float | None = None, prices: Prices | None = None) -> usage.FleetUse:
+def used(recorded: Recorded, *, start: float | None = None, prices: Prices | None = None) -> usage.FleetUse:
     recording = half_hour.read()
-    state = read.read_cluster(recorded, COMMON)
+    state = read.read_cluster(cast(Any, recorded), COMMON)
     period = Period(recording.start if start is None else start, recording.end)
     return usage.use(state.runs, period, prices or Prices(), state.quotas, marks=state.marks)
 
@@ -57,6 +57,7 @@ def test_chip_hours_are_those_of_kueues_own_metric(without: tuple[str, ...]) -> 
     assert fleet.total.runs == 50
     (flavor,) = fleet.flavors
     assert flavor.chips == sum(recording.chips.values())
+    assert flavor.quota_hours is not None
     assert flavor.idle_hours == pytest.approx(flavor.quota_hours - flavor.chip_hours)
 
 
@@ -64,7 +65,7 @@ def test_chip_hours_of_a_part_of_the_time() -> None:
     """The sum of two parts is the whole: a run over the boundary is split."""
     recording = half_hour.read()
     middle = recording.start + 400
-    state = read.read_cluster(cluster(), COMMON)
+    state = read.read_cluster(cast(Any, cluster()), COMMON)
     parts = [
         usage.use(state.runs, period, Prices(), state.quotas).total.chip_hours
         for period in (Period(recording.start, middle), Period(middle, recording.end))

@@ -1,7 +1,7 @@
-"""What the board shows: queues with their quota, and runs with their progress. One thread reads it from the cluster.
+"""The state of the board: queues with their quota, and runs with their progress. One thread reads it.
 
 Reading a thousand runs takes a second of processor time, so the pause between two readings follows from the time that
-the last one took (`SHARE`). Nothing is read while nobody looks at the page.
+the last one took (`SHARE`). Nothing is read while no page is open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARE = 0.04
 """The part of a processor that the board may use."""
 LEAST_PAUSE = 5.0
 """Seconds between two readings, at least."""
-_UNWATCHED = 30.0  # seconds after the last request, after which nobody looks
+_UNWATCHED = 30.0  # seconds after the last request, after which no page is open
 _DETAILS = 8  # runs whose logs are read each time
 _POINTS = 60
 _WAITING = (State.QUEUED, State.PREEMPTED)
@@ -37,7 +37,7 @@ _FIELDS = ("namespace", "name", "team", "kind", "queue", "priority", "position",
 
 @dataclass
 class _Progress:
-    """What the logs of a run have shown: losses by step, and the measured and the forecast seconds of a step."""
+    """The progress of a run by its logs: losses by step, and the measured and the forecast seconds of a step."""
 
     attempt: int
     losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_POINTS))
