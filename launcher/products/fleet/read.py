@@ -1,4 +1,4 @@
-"""Read the runs of a cluster: Workloads, their events, and the queues' quota. Objects that RBAC hides are a mark, no error."""
+"""Read the runs of a cluster: Workloads, events and quota. For objects that RBAC hides there is a mark, no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The use of the fleet in a period: chip-hours, waits, preemptions, goodput and cost, by team, flavor and user. Pure."""
+"""The use of the fleet in a period: chip-hours, waits, goodput and cost, by team, flavor and user. Pure."""
 
 from __future__ import annotations
 

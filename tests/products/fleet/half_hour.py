@@ -50,5 +50,5 @@ def read(path: Path = RECORDING) -> HalfHour:
                 usage[queue] += (chips + before[1].get(queue, chips)) / 2 * (line["t"] - before[0])
         before = line["t"], now
     objects = [line["object"] for line in lines if line["kind"] == "objects"]
-    chips = {team: slices * meta["chips_per_slice"] for team, slices in meta["slices"].items()}
-    return HalfHour(meta["started"], meta["started"] + lines[-1]["t"], objects, dict(usage), chips)
+    quota = {team: slices * meta["chips_per_slice"] for team, slices in meta["slices"].items()}
+    return HalfHour(meta["started"], meta["started"] + lines[-1]["t"], objects, dict(usage), quota)
