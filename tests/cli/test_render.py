@@ -178,9 +178,10 @@ def test_a_sweep_reports_the_charts_error_like_a_single_run(plan: Callable[..., 
     from launcher.config.values.tree import Origin, set_value
 
     valid, invalid = plan("a-1"), plan("a-2")
-    path, origin = ("image", "tag"), Origin("x", 1)
+    path, origin = ("from",), Origin("x", 1)
+    own = "a-2@100"
     invalid = replace(
-        invalid, user=set_value(invalid.user, path, "", origin), values=set_value(invalid.values, path, "", origin)
+        invalid, user=set_value(invalid.user, path, own, origin), values=set_value(invalid.values, path, own, origin)
     )
-    with pytest.raises(LauncherError, match=r"^image.tag is empty"):
+    with pytest.raises(LauncherError, match=r"^from: \"a-2@100\" is the run itself"):
         helm.run_objects([valid, invalid])

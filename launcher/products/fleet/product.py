@@ -20,8 +20,5 @@ PRODUCT = Product(
         ),
     },
     api=dict.fromkeys(("fleet", "board"), "launcher.products.fleet.api"),
-    instead_of={
-        **dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
-        **dict.fromkeys(("top", "watch", "ui"), "launcher board"),
-    },
+    instead_of=dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
 )

@@ -16,11 +16,12 @@ def amount(quantity: str | float) -> float:
 
 
 def field_of(manifest: dict[str, Any], path: str) -> str:
-    """The value of a fieldRef in a pod, such as metadata.name or metadata.labels['…']."""
+    """The value of a fieldRef in a pod, such as metadata.name or metadata.labels['…']; "" for a missing label, as the
+    kubelet has it."""
     found = re.fullmatch(r"metadata\.(\w+)(?:\['([^']+)'\])?", path)
     assert found, path
     value = manifest["metadata"][found[1]]
-    return str(value[found[2]] if found[2] else value)
+    return str(value.get(found[2], "") if found[2] else value)
 
 
 def expand(text: str, values: dict[str, str]) -> str:
