@@ -108,6 +108,10 @@ RAY_CONTAINER = [
     Row("livenessProbe", ABSENT, ANYTHING, "KubeRay's own probes run a shell and wget; these ask the same by HTTP."),
     Row("readinessProbe", ABSENT, ANYTHING, "As the liveness probe."),
 ]
+ATTEMPT = {
+    "name": "SLIPWAY_ATTEMPT",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['slipway.dev/attempt']"}},
+}
 IN_THE_PODS = "The script gives it to the job's workers, which run in these pods; one file serves cluster and job."
 HOSTS_ENVIRONMENT = [
     Row(
@@ -348,6 +352,7 @@ JOB_SET = [
                         "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}},
                     },
                     {"name": "SLIPWAY_COORDINATOR", "value": "NAME-slice-0-0.NAME:8476"},
+                    ATTEMPT,
                     {"name": "ENABLE_PJRT_COMPATIBILITY", "value": "true"},
                     {"name": "JAX_PLATFORMS", "value": "tpu,cpu"},
                 ],
@@ -492,6 +497,8 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
     pod_log = {"name": "SLIPWAY_POD_LOG", "value": "/proc/1/fd/1"}
     key = f"{head}.spec.containers[ray-head].env[SLIPWAY_POD_LOG]"
     rows += [Row(key, ABSENT, pod_log, "A run's driver prints to its pod's log.")]
+    attempt = f"{head}.spec.containers[ray-head].env[SLIPWAY_ATTEMPT]"
+    rows += [Row(attempt, ABSENT, ATTEMPT, "The output of each attempt is kept in a folder of its own.")]
     rows += under(
         (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
         [
