@@ -107,7 +107,7 @@ def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Ru
 
 
 def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, preferred: Run, base: Run) -> None:
-    """Kills while the reference is computed, and between two steps, change no number either."""
+    """A kill between two steps changes no number; tests/unit/test_precomputed.py has kills before the first."""
     path = config(lab, "precomputed", base, pairs(300), "dpo", 0.1)
     tree = json.loads(path.read_text())
     tree["tuning"]["reference"] = "precomputed"
