@@ -36,7 +36,7 @@ def test_the_numbers_of_a_pair_are_at_the_first_token_of_each_answer(tmp_path: P
         "worse": np.array([0, 0, 0, 1, 1, 1], np.int32),
     }
     table = Table(tmp_path / "reference.bin")
-    with pytest.raises(ConfigError, match="a.jsonl:3: .* does not have the log probabilities of this pair"):
+    with pytest.raises(ConfigError, match=r"a\.jsonl:3: .* does not have the log probabilities of this pair"):
         table.feature(arrays, "a.jsonl:3")
     table.add([(digest(arrays), -1.5, -2.5)])
     assert table.feature(arrays, "a.jsonl:3").tolist() == [0, 0, -1.5, 0, 0, -2.5]
