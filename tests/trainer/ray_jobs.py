@@ -27,7 +27,8 @@ class Job:
     def __init__(self, cluster: RayNodes, spec: dict[str, Any], config: Path, name: str) -> None:
         entrypoint = spec["entrypoint"]
         (head,) = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
-        head_environment = {each["name"]: each["value"] for each in head["env"]}
+        # A variable from a missing annotation is empty.
+        head_environment = {each["name"]: each.get("value", "") for each in head["env"]}
         assert "/etc/slipway/run.json" in entrypoint
         command = entrypoint.replace("/etc/slipway/run.json", str(config)).replace("python ", f"{PYTHON} ", 1)
         self.cluster, self.name = cluster, name
