@@ -17,7 +17,8 @@ the manifests are then empty. All files of a chart have the same root context, i
 "policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [],
 "gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
-"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"disabled": []}, "dashboards": {"annotations": {}}},
+"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"kind": "", "runbookUrl": "", "disabled": []},
+"dashboards": {"annotations": {}}},
 "commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 

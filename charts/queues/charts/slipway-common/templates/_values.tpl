@@ -115,7 +115,7 @@ _keys.tpl of the chart: `others`, the dotted keys of other charts, and `empty`. 
     {{- $_ := unset $section (splitList "." $key | last) -}}
   {{- end -}}
   {{- $_ := merge .values (fromJson .empty) -}}
-  {{- $maps := list "storage.sidecarLimits" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
+  {{- $maps := list "storage.sidecarLimits" "data.mixture" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
   {{- range $part := list "head" "worker" -}}
     {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "tolerations" "pods" "pods.*" -}}
       {{- $maps = append $maps (printf "%s.%s" $part .) -}}
