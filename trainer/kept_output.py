@@ -13,7 +13,7 @@ from trainer.config import RunConfig
 
 DRIVER, HOST = "driver", "host-{}"
 """The sources: a driver's output, with that of all its workers; and the output of a host, by its index."""
-ATTEMPT = "SLIPWAY_ATTEMPT"
+ATTEMPT_VARIABLE = "SLIPWAY_ATTEMPT"
 """The variable with the number of the attempt; the launcher annotates the pods of the second and later ones."""
 _ATTEMPT_KEY = "slipway.dev/attempt"
 _QUANTITY = re.compile(r"(\d+)(Ki|Mi|Gi)?")
@@ -22,7 +22,7 @@ _UNITS = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30}
 
 def attempt() -> int:
     """Return the number of this attempt: from the pod, or from the metadata of the Ray job; 1 if neither has it."""
-    text = os.environ.get(ATTEMPT)
+    text = os.environ.get(ATTEMPT_VARIABLE)
     if not text:
         try:
             text = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")["metadata"][_ATTEMPT_KEY]

@@ -62,7 +62,8 @@ def base(chart: str) -> Tree:
     if chart != "queues":
         tree["head"]["pods"], tree["worker"]["pods"] = copy.deepcopy(tree["pods"]), copy.deepcopy(tree["pods"])
     if chart == "run":
-        tree |= {"run": {"kind": "ray-job", "name": "a-run"}, "data": {"mixture": {"a": {"files": ["/a"], "weight": 1}}}}
+        tree |= {"run": {"kind": "ray-job", "name": "a-run"}}
+        tree |= {"data": {"mixture": {"a": {"files": ["/a"], "weight": 1}}}}
     if chart == "ray-cluster":
         tree["cluster"]["groups"] = {"more": {"accelerator": "v6e", "topology": "4x4", "count": 1}}
     if chart == "serve":

@@ -52,6 +52,7 @@ _MORE = (
     "worker: {env: {PRICE: $$5}}",
     "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",
+    "storage: {logs: {size: 1MB}}",
     "cluster: {maxSlices: 4}",
     "serve: {model: exports/llama}\ncluster: {maxSlices: 4}",
     "train: {run_name: mine}",

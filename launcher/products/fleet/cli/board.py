@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import click
 
+from launcher import api
 from launcher.cli import output
 from launcher.cli.options import WholeNumber, format_option, run_target_options
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
-from launcher.products.fleet import api
 
 
 @click.command()

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from launcher import formatting
+from launcher import api, formatting
 from launcher.cli import colour, output
 from launcher.cli.options import format_options, target_options
 from launcher.cli.values_options import files_option
 from launcher.k8s.target import Target
-from launcher.products.fleet import api, tables, usage
+from launcher.products.fleet import tables, usage
 from launcher.products.fleet.page import page
 from launcher.products.report import output as page_file
+
+if TYPE_CHECKING:
+    from launcher.products.fleet.api import Fleet
 
 
 @click.command()
@@ -66,7 +70,7 @@ def command(
     output.emit(usage.as_json(fleet.use), form, _text(fleet), paint=colour.tables)
 
 
-def _text(fleet: api.Fleet) -> str:
+def _text(fleet: Fleet) -> str:
     use = fleet.use
     if not use.runs:
         parts = ["No run with chips waited or ran in this period."]
