@@ -1547,7 +1547,7 @@ GOOD_VALUES = {
         RUNS,
     ),
     "a mount path in /tmp, for a cluster that the charts do not create": ("storage: {mountPath: /tmp}", (RAY_CLUSTER,)),
-    "large amounts": ("worker: {cpu: 9999999m, memory: 719Gi}\nhead: {cpu: 1920, memory: 32e12}", ALL),
+    "large amounts": ("worker: {cpu: 179999m, memory: 719Gi}\nhead: {cpu: 1920, memory: 32e12}", ALL),
     "amounts for pods, which a local run does not have": ("worker: {cpu: 8 cores}\nimage: {tag: latest}", (LOCAL,)),
 }
 """Values at the limits, which charts and launcher accept."""

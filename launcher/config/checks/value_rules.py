@@ -177,7 +177,7 @@ def lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     if key in ("accelerator.machineType", "accelerator.chipsPerHost"):
         try:
             resolved = accelerators.resolve(tree["slice"], table_of(tree))
-        except accelerators.SliceError:
+        except (accelerators.SliceError, KeyError):  # another rule reports a table that contradicts itself
             return False, ""
         return True, resolved.machine_type if key.endswith("machineType") else str(resolved.chips_per_host)
     if key.startswith("accelerator."):

@@ -96,7 +96,7 @@ def test_a_killed_process_loses_the_last_seconds_only(tmp_path: Path) -> None:
         "for n in range(10**6): pipe.write(b'line %d\\n' % n); time.sleep(0.001)\n"
     )
     folder = tmp_path / "run" / "logs" / "1"
-    program = subprocess.Popen([sys.executable, "-c", script, str(folder)], cwd=Path(__file__).parents[2])
+    program = subprocess.Popen([sys.executable, "-c", script, str(folder)], cwd=Path(__file__).parents[3])
     until(lambda: folder.exists() and len(texts(tmp_path)) > 300)
     (keeper,) = (process for process in keepers(tmp_path) if process.pid != program.pid)
     seen = len(texts(tmp_path))
