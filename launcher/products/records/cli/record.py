@@ -34,8 +34,8 @@ def command(
     FOLDER is a folder of this machine or the URL of a bucket (gs://). Each run gets one file. A run that has ended is
     recorded once. An active run is recorded at each call, so that its times are known when its object is gone.
 
-    The trainer writes a record into the run's folder, with steps, tokens and goodput. If that folder is in a bucket
-    that you may read, or below --storage, the two records become one.
+    If a run's folder has a record, too (run.record.json), and is in a bucket that you may read or below --storage, the
+    two become one. Slipway's trainer does not write one yet, so steps, tokens and goodput are empty.
     """
 
     if everywhere and namespaces:
