@@ -83,9 +83,9 @@ def test_storage_that_is_slow_or_full_delays_no_line_and_gets_all(tmp_path: Path
             time.sleep(2)
             storage.error = 0
 
-        *times, said = run_program(storage.path, enlarge)
+        *times, message = run_program(storage.path, enlarge)
         assert times[0] < 0.3
-        assert said == (
+        assert message == (
             f"The output cannot be written to {storage.path}/1: No space left on device. The run continues.\n"
         )
         assert kept(tmp_path / "run") == [f"line {number}" for number in range(400)] * 2
@@ -97,9 +97,9 @@ def test_storage_that_hangs_delays_no_line_and_no_end(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with slow_storage(tmp_path / "run" / "logs") as storage:
         storage.answers.clear()
-        slowest, end, said = run_program(storage.path)
+        slowest, end, message = run_program(storage.path)
         assert (slowest < 0.3, end < 15) == (True, True)
-        assert said == (f"400 lines of output are not in {storage.path}/1: storage did not take them in time.\n")
+        assert message == (f"400 lines of output are not in {storage.path}/1: storage did not take them in time.\n")
 
 
 def test_a_training_ends_with_the_same_numbers_although_its_log_hangs(

@@ -1,6 +1,6 @@
 """The runs that the API server still has: from Kueue's Workloads, and the events of the last hour. Pure.
 
-The last time with quota is exact to a second. Of earlier ones, Kueue keeps the sum
+The last time with quota is exact to a second. Kueue keeps only the sum of the earlier ones
 (status.accumulatedPastExecutionTimeSeconds); events show when they were, while the API server keeps them (an hour by
 default).
 """
