@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import math
@@ -255,12 +256,12 @@ def check(config: RunConfig) -> dict[str, Any]:
                 f"The Python package {module} is not installed; install the trainer: "
                 'pip install "slipway-launcher[train]".'
             )
-    if config.wandb is not None and importlib.util.find_spec("wandb") is None:
+    if config.wandb is not None and not _installed("wandb"):
         raise ConfigError(
             "tracking.wandb.project is set, but the Python package wandb is not installed; install it "
             '(pip install "slipway-launcher[train]" includes it), or leave tracking.wandb.project empty.'
         )
-    if config.train.get("managed_mldiagnostics") and importlib.util.find_spec("google_cloud_mldiagnostics") is None:
+    if config.train.get("managed_mldiagnostics") and not _installed("google_cloud_mldiagnostics"):
         raise ConfigError(
             "train.managed_mldiagnostics is set, but the Python package google-cloud-mldiagnostics is not installed; "
             'install it (pip install "slipway-launcher[tpu]" includes it), or set train.managed_mldiagnostics to false.'
@@ -332,7 +333,8 @@ def _check_dataset(kind: str, train: Mapping[str, Any]) -> None:
 
 
 def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+    # importlib.util.find_spec fails if sys.modules has a stand-in of trainer/deferred_imports.py.
+    return importlib.machinery.PathFinder.find_spec(package) is not None
 
 
 def saved_steps(config: RunConfig) -> int:
