@@ -1235,6 +1235,15 @@ BAD = [
         "value must be one of 'tpu', 'gpu',",
     ),
     InvalidValues(
+        "common.accelerators.l4.label", "common: {accelerators: {l4: {label: NVIDIA L4}}}", "does not match pattern"
+    ),
+    InvalidValues(
+        "common.accelerators.l4.labelKey", "common: {accelerators: {l4: {labelKey: a/b/c}}}", "does not match pattern"
+    ),
+    InvalidValues(
+        "common.accelerators.l4.resource", "common: {accelerators: {l4: {resource: gpu}}}", "does not match pattern"
+    ),
+    InvalidValues(
         "common.accelerators.mine.hbmGiB",
         "common: {accelerators: {mine: {kind: gpu, label: a, rayAcceleratorType: a, dimensions: 0, machineTypes: {}, "
         "peakTflops: 1}}}",

@@ -333,7 +333,11 @@ def _kueue(values: ClusterValues) -> Iterator[Problem]:
             (section, *each) for section in ("clusterQueues", "cohorts") for each in values.queues[section].items()
         ]
         set_in = [(section, name, key) for section, name, entry in owners if (entry or {}).get(key)]
-        if set_in and of not in config:
+        needs = f"{of}.usageHalfLifeTime" if of == "admissionFairSharing" else of
+        half_life = str((config.get("admissionFairSharing") or {}).get("usageHalfLifeTime", ""))
+        if set_in and (of not in config or (needs != of and not half_life.strip("0.hms"))):
             names = join_or([f"{section}.{name}" for section, name, _ in set_in], "and")
-            message = f"{key} of {names} has no effect unless Kueue's configuration has {of}: set gke.kueueConfig.{of}."
+            message = (
+                f"{key} of {names} has no effect unless Kueue's configuration has {needs}: set gke.kueueConfig.{needs}."
+            )
             yield values.problem("kueue", set_in[0], message, WARNING)

@@ -206,6 +206,22 @@ def test_groups_need_the_group_of_gke(plan: Any, role: str) -> None:
     assert "--security-group=gke-security-groups@example.com" in commands.create_cluster(made).arguments
 
 
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [  # Kueue reads its configuration strictly: with any of these, it does not start
+        ({"fairSharing": {"enable": True}}, "unknown key gke.kueueConfig.fairSharing.enable"),
+        ({"waitForPodsReady": {"timeOut": "2h"}}, "did you mean gke.kueueConfig.waitForPodsReady.timeout?"),
+        ({"waitForPodsReady": {"timeout": "2 hours"}}, 'timeout is "2 hours"; it must match'),
+        ({"waitForPodsReady": {"timeout": 7200}}, "timeout is the number 7200; it must be text"),
+        ({"objectRetentionPolicies": {"afterFinished": "1h"}}, "gke.kueueConfig.objectRetentionPolicies has workloads"),
+    ],
+)
+def test_kueue_does_not_know_other_keys_or_forms(plan: Any, config: dict[str, Any], says: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        plan({"kueueConfig": config})
+    assert says in str(caught.value.problems[0])
+
+
 def test_kueue_must_manage_runs_and_weights_need_its_configuration(plan: Any) -> None:
     with pytest.raises(CheckFailed) as caught:
         plan({"kueueConfig": {"integrations": {"frameworks": ["ray.io/rayjob"]}}})
@@ -218,7 +234,9 @@ def test_kueue_must_manage_runs_and_weights_need_its_configuration(plan: Any) ->
         "fairWeight of clusterQueues.all",
         "admissionFairSharing of clusterQueues.all",
     ]
-    assert plan({"kueueConfig": {"fairSharing": {}, "admissionFairSharing": {}}}, **queues).warnings == ()
+    for usage, expected in (({}, 1), ({"usageHalfLifeTime": "0s"}, 1), ({"usageHalfLifeTime": "24h"}, 0)):
+        made = plan({"kueueConfig": {"fairSharing": {}, "admissionFairSharing": usage}}, **queues)
+        assert len(made.warnings) == expected
     assert "launcher cluster up -f VALUES" in up.script(plan({"kueueConfig": {"fairSharing": {}}}))
     assert "kueueConfig" not in up.script(plan())
 

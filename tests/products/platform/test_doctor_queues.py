@@ -120,9 +120,16 @@ def test_queues_ordered_by_usage_without_its_configuration() -> None:
     queue = upstream.cluster_queue("research", {"v6e-4x4": {"google.com/tpu": "16"}, "cpu": CPU}, active="True")
     queue["spec"]["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     queues = parsed(ClusterQueue, queue)
-    ((level, _, sentence),) = config(upstream.KUEUE_CONFIG, cluster_queues=queues)
-    assert level == "warning"
-    assert sentence == "admission fair sharing is off, so research does not prefer LocalQueues with less usage."
+    less = "research does not prefer LocalQueues with less usage."
+    none = f"admission fair sharing has no usageHalfLifeTime, so every usage is 0: {less}"
+    for block, reported in (
+        ("", f"admission fair sharing is off: {less}"),
+        ("admissionFairSharing: {}\n", none),
+        ("admissionFairSharing: {usageHalfLifeTime: 0s, usageSamplingInterval: 5m}\n", none),
+    ):
+        assert [found[::2] for found in config(upstream.KUEUE_CONFIG + block, cluster_queues=queues)] == [
+            ("warning", reported)
+        ]
     on = upstream.KUEUE_CONFIG + "admissionFairSharing: {usageHalfLifeTime: 24h}\n"
     assert config(on, cluster_queues=queues) == []
 

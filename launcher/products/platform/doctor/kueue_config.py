@@ -169,12 +169,15 @@ def _fair(sight: ClusterInventory, config: Object) -> Iterator[Finding]:
             "Add fairSharing to Kueue's configuration, or remove fairWeight.",
         )
     by_usage = [queue.name for queue in sight.cluster_queues.seen or [] if queue.ordered_by_usage]
-    if by_usage and config.get("admissionFairSharing") is None:
+    block = config.get("admissionFairSharing")
+    # Without a half-life, Kueue counts every usage as 0 (kueue#11134).
+    if by_usage and not (block and _seconds(str(block.get("usageHalfLifeTime") or ""))):
+        off = "is off" if block is None else "has no usageHalfLifeTime, so every usage is 0"
         yield _finding(
             Level.WARNING,
-            f"admission fair sharing is off, so {join_words(by_usage)} {'does' if len(by_usage) == 1 else 'do'} not "
+            f"admission fair sharing {off}: {join_words(by_usage)} {'does' if len(by_usage) == 1 else 'do'} not "
             "prefer LocalQueues with less usage.",
-            "Add admissionFairSharing to Kueue's configuration, or remove it from clusterQueues.",
+            "Add it to Kueue's configuration, or remove admissionFairSharing from clusterQueues.",
         )
 
 
