@@ -621,6 +621,8 @@ def _split(files: Sequence[str], fraction: float, hosts: int, field: str, key: s
         return train, held_out
     wanted = max(2, round(1 / fraction))
     units = _cut_finely(files, hosts * wanted, field)
+    if not units:
+        raise ConfigError(f"{key}: {_size(files)} contains no text; add files with text, or set data.field.")
     if len(units) < 2 * hosts:
         needs = (
             f"{hosts} hosts need {2 * hosts}, one to train on and one held out for each" if hosts > 1 else "needs two"

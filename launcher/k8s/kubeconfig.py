@@ -158,8 +158,9 @@ class _Source:
         except OSError as error:
             raise LauncherError(f"The kubeconfig {file} cannot be read: {error.strerror}.") from error
         tree = _parse(data, file)
-        if tree is not None and not isinstance(tree, dict):
-            raise LauncherError(f"{file} is not a valid kubeconfig.", "kubectl config view shows more.")
+        what = isinstance(tree, dict) and (tree.get("apiVersion") or "v1", tree.get("kind") or "Config")
+        if tree is not None and what != ("v1", "Config"):
+            raise LauncherError(f"{file} is not a valid kubeconfig.", "It must have apiVersion: v1 and kind: Config.")
         self.tree = tree or {}
         self.lines = data.decode("utf-8-sig", "replace").splitlines()
 

@@ -199,7 +199,9 @@ def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unrea
         run.until(lambda: run.step() >= 2)
         run.until(lambda: serves_a_line(run))
         other = scraped(get((run.folder / "metrics-address-1.txt").read_text().strip()))
-        saved = {name for name in other if name.startswith(("slipway_checkpoint_save_seconds", "slipway_last_checkpoint_"))}
+        saved = {
+            name for name in other if name.startswith(("slipway_checkpoint_save_seconds", "slipway_last_checkpoint_"))
+        }
         assert set(other) == saved  # the first host alone serves the others
         assert open_to_others(run) == []
         for path in tmp_path.glob("*.txt"):

@@ -290,10 +290,38 @@ def test_a_config_of_another_model_is_refused_with_both_values(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"has no config\.json"):
         hf_config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match="has no whole number as num_hidden_layers, intermediate_size, num_attention"):
-        hf_config.values({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": "2"})
     with pytest.raises(ConfigError, match="has no model_type"):
         hf_config.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rope_theta": None}, "rope_theta is null, not a number above 0."),
+        ({"num_hidden_layers": "2", "hidden_size": None}, 'num_hidden_layers is "2", not a whole number above 0; hid'),
+        ({"vocab_size": "500"}, 'vocab_size is "500", not a whole number above 0.'),
+        ({"head_dim": float("nan")}, "head_dim is NaN, not a whole number above 0."),
+        (
+            {"rms_norm_eps": [], "num_key_value_heads": True},
+            "num_key_value_heads is true, not a whole number above 0; r",
+        ),
+        ({"rope_scaling": True}, "rope_scaling is true, not an object."),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": "1e6"}}, 'rope_theta is "1e6", not a number'),
+        ({"sliding_window": {}}, "sliding_window is {}, not a whole number above 0."),
+        ({"sliding_window": None, "num_key_value_heads": None, "rope_scaling": None, "head_dim": None}, ""),
+        ({"rope_parameters": {}}, ""),
+        ({"model_type": "gpt2", "hidden_size": None}, "gpt2, which cannot be imported"),
+    ],
+)
+def test_values_of_another_type_are_named(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    config = hf_config.build(of(base_emb_dim=64, vocab_size=500), "float32", tokenizer.Tokens())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    if not says:
+        assert train_keys.derive(hf_config.read(tmp_path), {}, "DIR")
+        return
+    with pytest.raises(ConfigError) as error:
+        train_keys.derive(hf_config.read(tmp_path), {}, "DIR")
+    assert says in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

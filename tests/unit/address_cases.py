@@ -453,6 +453,9 @@ FILES: dict[str, tuple[str, str]] = {
     "UTF-16": ("utf16", ""),
     "no YAML": ("broken all", "The kubeconfig $DIR/broken is not valid YAML: "),
     "a list": ("list all", "$DIR/list is not a valid kubeconfig."),
+    "another kind": ("pod all", "$DIR/pod is not a valid kubeconfig."),
+    "another version": ("v2 all", "$DIR/v2 is not a valid kubeconfig."),
+    "without a kind": ("bare", ""),
     "a list of text": (
         "texts all",
         "$DIR/texts is not a valid kubeconfig: clusters must be a list of entries, each with",

@@ -144,7 +144,11 @@ def write_files(names: str, book: Book) -> dict[str, str]:
     (folder / "secret").write_text("secret\n")
     trees |= {"below/user": {"users": [{"name": "me", "user": {"tokenFile": "../secret"}}]}}
     trees |= {"alone": {"contexts": [{"name": "lab", "context": {"user": "me"}}], "current-context": "lab"}}
-    trees |= {"nothing": {"clusters": [{"name": "c", "cluster": {}}]}}
+    trees |= {"nothing": {"clusters": [{"name": "c", "cluster": {}}]}, "pod": {**ALL, "kind": "Pod"}}
+    trees |= {
+        "v2": {**ALL, "apiVersion": "v2"},
+        "bare": {key: ALL[key] for key in ALL if key not in ("apiVersion", "kind")},
+    }
     texts = {name: book.fill(dumps(tree)) for name, tree in trees.items()}
     texts |= {
         "empty-file": "",

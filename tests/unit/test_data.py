@@ -442,6 +442,15 @@ def test_rows_of_parquet_are_cut_for_many_hosts(tmp_path: Path) -> None:
     assert len(read_all([*found.train, *found.held_out])) == 500
 
 
+@pytest.mark.parametrize("line", ['{"text": null}', '{"text": ""}', '{"text": " \\n"}'])
+def test_lines_without_text_are_not_text_that_is_too_short(tmp_path: Path, line: str) -> None:
+    path = write_invalid(tmp_path, "a.jsonl", f"{line}\n".encode() * 5000)
+    with pytest.raises(
+        ConfigError, match=r"a\.jsonl \(.* bytes\) contains no text; add files with text, or set data\.field"
+    ):
+        data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0.02}})
+
+
 def test_text_that_is_too_short_names_its_size_and_what_to_do(tmp_path: Path) -> None:
     path = write_invalid(tmp_path, "a.txt", b"text\n")
     with pytest.raises(ConfigError) as error:

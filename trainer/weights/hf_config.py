@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer.errors import ConfigError
-from trainer.weights.model import LLAMA31_SCALING, Model, local_layers
+from trainer.weights.model import FAMILIES, LLAMA31_SCALING, Model, local_layers
 from trainer.weights.tokenizer import Tokens
 
 
@@ -134,6 +134,19 @@ _SIZE_KEYS = {
 """The keys of config.json that must agree with the run's config, and MaxText's key of each."""
 
 
+_WHOLE = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size", "sliding_window", "num_local_experts", "num_experts"),
+    "num_experts_per_tok",
+)
+_NUMBERS = (
+    *("rms_norm_eps", "rope_theta", "rope_local_base_freq", "query_pre_attn_scalar"),
+    *("attn_logit_softcapping", "final_logit_softcapping"),
+)
+_NEEDED = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+_NOT_NULL = ("rms_norm_eps", "rope_theta", "rope_local_base_freq", "vocab_size")  # for the others, null is the default
+
+
 def read(folder: Path) -> dict[str, Any]:
     """Return config.json of a folder, with the names of `normalized`. Raises ConfigError if it is not valid."""
     path = folder / "config.json"
@@ -148,7 +161,25 @@ def read(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ConfigError(f"{path} has no model_type, so it does not describe a model in Hugging Face format.")
-    return normalized(config)
+    config = normalized(config)
+    if config["model_type"] in (family.name for family in FAMILIES) and (clauses := [*_of_other_types(config)]):
+        raise ConfigError(f"{path}: {'; '.join(clauses)}.")
+    return config
+
+
+def _of_other_types(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a clause for each key that is not of the type that transformers needs."""
+    for name in [*_WHOLE, *_NUMBERS, "rope_scaling"]:
+        value = config.get(name)
+        kind = "an object" if name == "rope_scaling" else f"a {'whole ' * (name in _WHOLE)}number above 0"
+        if value is None:
+            valid = name not in _NEEDED and (name not in config or name not in _NOT_NULL)
+        elif name == "rope_scaling":
+            valid = isinstance(value, dict)
+        else:
+            valid = type(value) in ((int,) if name in _WHOLE else (int, float)) and 0 < value < 2**63
+        if not valid:
+            yield f"{name} is {json.dumps(value)}, not {kind}"
 
 
 def normalized(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,9 +234,6 @@ _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_ex
 
 def values(hub: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of _SIZE_KEYS in config.json, with transformers' defaults for those that it leaves out."""
-    needed = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-    if missing := [name for name in needed if not isinstance(hub.get(name), int)]:
-        raise ConfigError(f"config.json has no whole number as {', '.join(missing)}.")
     family = hub["model_type"]
     heads = hub.get("num_attention_heads")
     defaults = {
