@@ -25,6 +25,7 @@ from trainer.config import RunConfig, check, keep, keep_base, keep_data_sets, re
 from trainer.errors import PASSING, ConfigError, DownloadError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
+from trainer.reporting.process import finish, of_process
 from trainer.weights import adapters
 
 _STOPPED = 3
@@ -54,6 +55,7 @@ def main() -> int:
         if code is not None:
             return code
     config: RunConfig | None = None
+    final = False
     try:
         config = _read(arguments)
         if config.command:
@@ -75,13 +77,15 @@ def main() -> int:
                     return 2
             print(json.dumps(summary))  # noqa: T201 - data for the caller
             return 0
-        return _train(config, summary, ray=not arguments.no_ray)
+        of_process(config)
+        code = _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
         report(None if arguments.check else config, str(error))
         code = 2
     except RestartsExhausted as error:
         traceback.print_exc()
         report(config, str(error))
+        final = True
         code = driver_supervisor.GAVE_UP if supervised else 1
     except Exception as error:
         if not supervised and not isinstance(error, OSError | DownloadError):
@@ -89,7 +93,19 @@ def main() -> int:
         traceback.print_exc()
         report(config, describe(error))
         code = 1
+    if config is not None and not arguments.check:
+        _finish(config, code, ray=not arguments.no_ray, final=final)
     return code
+
+
+def _finish(config: RunConfig, code: int, *, ray: bool, final: bool) -> None:
+    """Write the end to the record, and notify, from the driver or the first host. A run without Ray has not begun."""
+    if code == TRY_AGAIN or config.command or not (ray or loop.is_first(config)):
+        return
+    local = config.is_local
+    end = {0: "succeeded", _STOPPED: "stopped" if local else "preempted"}.get(code, "failed")
+    last = local and config.max_restarts == 0
+    finish(config, end, final=final or code in (0, 2) or (local and code == _STOPPED) or last)
 
 
 def _read(arguments: argparse.Namespace) -> RunConfig:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from trainer import worker_exits
 from trainer.config import RunConfig, replace_file, saved_steps
 from trainer.errors import DownloadError, StorageError
-from trainer.metrics import event_line, print_event, read, write_event
+from trainer.metrics import event_line, listeners, print_event, read, write_event
 
 _LESS_MEMORY = "lower train.per_device_batch_size or train.max_target_length, or use more chips"
 # XLA's error for the memory of a chip, or of this machine. Buckets use the same code for a limit of requests.
@@ -171,6 +171,8 @@ def report(config: RunConfig | None, sentence: str, event: str = "error", **fiel
             write_event(config.folder, event, message=sentence, **fields)
     elif config is not None:
         print_event(event_line(event, message=sentence, **fields))
+        for listener in listeners:
+            listener(event, {"message": sentence, **fields})
     if given := os.environ.get(EXIT_MESSAGE):
         # In case the disk is full.
         with contextlib.suppress(OSError, ValueError):

@@ -87,8 +87,17 @@ def train(config: RunConfig, watch: Watch | None = None) -> Outcome:
         return Outcome(int(config.train["steps"]))
     storage_errors.remember(config)
     log = RunLog(config, first=is_first(config))
-    with _without_garbage_collection():
-        return _train(config, watch, log)
+    try:
+        with _without_garbage_collection():
+            outcome = _train(config, watch, log)
+    except PreemptedError:
+        log.close("preempted")
+        raise
+    except BaseException:
+        log.close("failed")
+        raise
+    log.close("succeeded")
+    return outcome
 
 
 @contextlib.contextmanager
@@ -126,7 +135,8 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
             _write_own_cache_entries()
     log.enter("data")
     maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
-    hooks = _Hooks(config, Telemetry(config, host=jax.process_index(), devices=jax.local_devices()), log)
+    telemetry = Telemetry(config, host=jax.process_index(), devices=jax.local_devices(), reporter=log.reporter)
+    hooks = _Hooks(config, telemetry, log)
     with hooks.telemetry, hooks.installed(maxtext_train):
         from maxtext.common import goodput
 
@@ -288,6 +298,7 @@ class _Hooks:
             replace = _replacer(stack)
             replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
+            self._load = replace(data_loader.DataLoader, "load_next_batch_pre_sharding", self._loaded())
             self._save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
             self._maybe_save = replace(checkpointing, "maybe_save_checkpoint", self._defer_save)
             self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
@@ -312,6 +323,24 @@ class _Hooks:
             self._stop_reached = checkpointing.reached_preemption
             self._wait = checkpointing.wait_until_finished
             yield
+
+    def _loaded(self) -> Any:
+        """Return MaxText's function that loads a batch, which also counts how long the chips waited for it."""
+        hooks = self
+
+        def load(loader: Any) -> Any:
+            if not hooks._in_iteration or hooks._last_loss is None:
+                return hooks._load(loader)
+            started = time.perf_counter()
+            busy = not hooks._last_loss.is_ready()
+            batch = hooks._load(loader)
+            # If the step before was still running at the end, the chips had work all the time. If it ended meanwhile,
+            # the whole time counts: it is an upper bound.
+            if not busy or hooks._last_loss.is_ready():
+                hooks.telemetry.waited_for_data(time.perf_counter() - started)
+            return batch
+
+        return load
 
     def _documents(self, *args: Any, **options: Any) -> Any:
         """Replaces MaxText's file reader: Slipway's stream of documents, or one for each source of a mixture."""

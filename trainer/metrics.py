@@ -18,7 +18,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +69,8 @@ EVENTS: Mapping[str, EventType] = {
 }
 """Each kind of event. launcher/trainer_output.py reads them."""
 _PAUSES = (0.2, 1.0, 3.0)
+listeners: list[Callable[[str, Mapping[str, Any]], None]] = []
+"""Functions of this process that receive each event that it writes, with its fields. They return at once."""
 
 
 def now() -> str:
@@ -153,6 +155,8 @@ def write_event(folder: Path, event: str, **fields: Any) -> None:
     """
     line = event_line(event, **fields)
     print_event(line)
+    for listener in listeners:
+        listener(event, fields)
     for pause in _PAUSES:
         try:
             return _append(folder / "events.jsonl", f"{line}\n".encode())

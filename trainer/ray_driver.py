@@ -25,6 +25,7 @@ from trainer.config import RunConfig
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe, give_up, is_repeated, report, what_failed, what_follows
 from trainer.metrics import TRY_AGAIN, write_event
+from trainer.reporting.process import of_process
 from trainer.run_log import announce
 from trainer.stop_signal import StopSignal
 
@@ -356,6 +357,7 @@ def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
 
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
             config = RunConfig(path, tree)
+            of_process(config)
             message = what_failed(worker_exceptions)
             # A draining node is reported repeatedly, until the other workers have ended too.
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):

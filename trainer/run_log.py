@@ -12,6 +12,7 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.metrics import PHASES, event_line, print_event, print_line, write_event
+from trainer.reporting.reporter import Reporter
 
 _OF_A_START = PHASES[: PHASES.index("training")]
 
@@ -30,6 +31,7 @@ class RunLog:
 
     def __init__(self, config: RunConfig, *, first: bool) -> None:
         self._config, self._first = config, first
+        self.reporter = Reporter(config) if first else None
         self._phase, self._since = "", 0.0
         self.steps = 0
         self.devices = 1
@@ -39,9 +41,16 @@ class RunLog:
         if not self._first or phase == self._phase:
             return
         announce(self._config, phase)
+        if self.reporter is not None:
+            self.reporter.enter(phase)
         if self._phase in _OF_A_START:
             print_line(f"start: {self._phase} {self._seconds():.1f} s")
         self._phase, self._since = phase, time.perf_counter()
+
+    def close(self, end: str) -> None:
+        """End the attempt in the run's record: succeeded, failed or preempted."""
+        if self.reporter is not None:
+            self.reporter.close(end)
 
     def adapters(self, parameters: int, size: int) -> None:
         """Print how much a run with adapters trains. `size` is in bytes, without the optimizer."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from launcher.paths import charts_dir
 from tests.charts.helm import template
 from tests.trainer.ray_nodes import RayNodes
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, end_all
+from tests.unit.notification_servers import http
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,10 @@ def no_run_is_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def undisturbed(lab: TrainingHarness) -> Run:
     """Train on two hosts under Ray without a disturbance. Disturbed runs must give the same numbers."""
-    run = lab.train(lab.config("undisturbed"))
+    with http() as server:  # it hears of the run, as in test_training.py
+        addresses = f"events started first-step ended\njson {server.url}"
+        run = lab.train(lab.config("undisturbed"), SLIPWAY_NOTIFY=addresses)
+        (lab.root / "notifications.json").write_text(json.dumps(server.bodies))
     assert run.process.returncode == 0, run.output()[-4000:]
     return run
 

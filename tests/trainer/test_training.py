@@ -12,11 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
 
+from launcher.products.records import api, form
 from launcher.products.report.build import build
 from tests.trainer.runs import CHECKOUT, STEPS, Run, TrainingHarness, numbers, with_metrics
 from tests.trainer.scrape import get, scraped
@@ -44,6 +46,28 @@ def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed
     assert list((undisturbed.folder / "tensorboard").rglob("events.out.tfevents.*"))
     assert [event["devices"] for event in undisturbed.events()] == [2]
     assert undisturbed.process.returncode == 0
+
+
+def test_a_run_leaves_a_record_and_notifies(lab: TrainingHarness, undisturbed: Run) -> None:
+    record = record_of(undisturbed)
+    assert (record["state"], record["steps"], record["steps_wanted"]) == ("succeeded", STEPS, STEPS)
+    assert (record["chips"], record["tokens"]) == (2, STEPS * 2 * 64 * 2)
+    (attempt,) = record["attempts"]
+    assert (attempt["from_step"], attempt["steps"], attempt["end"]) == (0, STEPS, "succeeded")
+    assert attempt["seconds"].keys() >= {"starting", "compiling", "training", "evaluation", "checkpoints"}
+    assert record["seconds"]["training"] > 0
+    received = json.loads((lab.root / "notifications.json").read_text())
+    assert [body["event"] for body in received] == ["started", "first-step", "ended"]
+    assert received[-1]["text"] == "Run undisturbed has succeeded."
+
+
+def record_of(run: Run) -> Any:
+    """Return the record of a run as the launcher reads it."""
+    read = api.read(run.folder)
+    assert read.problems == []
+    (record,) = read.records
+    jsonschema.validate(record, form.schema())
+    return record
 
 
 def test_each_metrics_line_is_printed_with_its_prefix(undisturbed: Run) -> None:

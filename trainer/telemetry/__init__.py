@@ -1,4 +1,4 @@
-"""External monitoring of a run while it trains: Prometheus, and Weights & Biases. MaxText writes TensorBoard.
+"""Monitoring of a run while it trains: Prometheus, Weights & Biases, its record. MaxText writes TensorBoard.
 
 Monitoring never stops or delays the training. A failure is logged once, and the run continues without it.
 metrics.jsonl is the record; all reported values come from its lines.
@@ -7,7 +7,7 @@ metrics.jsonl is the record; all reported values come from its lines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trainer import metrics
 from trainer.config import RunConfig
@@ -15,12 +15,18 @@ from trainer.telemetry.log import warn
 from trainer.telemetry.prometheus import Endpoint
 from trainer.telemetry.weights_and_biases import Upload
 
+if TYPE_CHECKING:
+    from trainer.reporting.reporter import Reporter
+
 
 class Telemetry:
     """The telemetry of one process. Every host serves its chips' metrics, the first host also the run's."""
 
-    def __init__(self, config: RunConfig, *, host: int, devices: list[Any]) -> None:
-        """`host` is the index of this process in the run, `devices` JAX's devices of this process."""
+    def __init__(self, config: RunConfig, *, host: int, devices: list[Any], reporter: Reporter | None = None) -> None:
+        """`host` is the index of this process in the run, `devices` JAX's devices of this process.
+
+        `reporter` keeps the record and sends notifications, on the first host."""
+        self._reporter, self._devices = reporter, 1
         self._folder = config.folder
         self._upload: Upload | None = None
         self._config = config
@@ -28,6 +34,9 @@ class Telemetry:
 
     def loop_starts(self, *, step: int, steps: int, devices: int) -> None:
         """Call on the first host, once metrics.jsonl has the valid earlier lines and events.jsonl this start."""
+        self._devices = devices
+        if self._reporter is not None:
+            self._reporter.loop_starts(step=step, steps=steps)
         try:
             lines = list(metrics.read(self._folder / "metrics.jsonl"))
             if self._endpoint is not None:
@@ -49,6 +58,8 @@ class Telemetry:
 
     def line(self, line: Mapping[str, Any]) -> None:
         """Report a line of metrics.jsonl, after it has been written there."""
+        if self._reporter is not None:
+            self._reporter.line(line, devices=self._devices)
         if self._endpoint is not None:
             self._endpoint.line(line)
         if self._upload is not None:
@@ -56,8 +67,15 @@ class Telemetry:
 
     def checkpoint_saved(self, seconds: float) -> None:
         """Report how long the training paused for a checkpoint, which is written in the background from here on."""
+        if self._reporter is not None:
+            self._reporter.checkpoint_saved()
         if self._endpoint is not None:
             self._endpoint.checkpoint_saved(seconds)
+
+    def waited_for_data(self, seconds: float) -> None:
+        """Report how long the chips of the training waited for data."""
+        if self._reporter is not None:
+            self._reporter.waited_for_data(seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -35,7 +35,7 @@ and to flavors what _flavors.tpl adds. Renders nothing.
       "buckets" list "claims" list "csiDrivers" list "capabilities" list -}}
   {{- $defaults := dict "namespace" "" "createNamespace" true "labels" dict "annotations" dict "clusterQueue" "" "queue" ""
       "members" dict "leads" dict "viewers" dict "serviceAccount" $account "clusters" list "createClusters" false
-      "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false
+      "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false "notify" false
       "resourceQuota" dict "limitRange" dict "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" list
       "allow" $allow -}}
   {{- include "queues.addDefaults" (dict "entries" .teams "defaults" $defaults) -}}

@@ -19,7 +19,7 @@ the manifests are then empty. All files of a chart have the same root context, i
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
 "monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"kind": "", "runbookUrl": "", "disabled": []},
 "dashboards": {"annotations": {}}},
-"commonLabels": {}, "commonAnnotations": {}}
+"record": {"annotations": {}}, "commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 
 {{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
@@ -32,7 +32,7 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
       "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers"
       "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
       "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations"
-      "commonLabels" "commonAnnotations")) -}}
+      "record.annotations" "commonLabels" "commonAnnotations")) -}}
 {{- end -}}
 
 {{- define "queues.validate" -}}
@@ -40,7 +40,7 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
   {{- include "queues.resolve" . -}}
   {{- $problems := "" -}}
   {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
-      "alerts" "common" -}}
+      "alerts" "record" "common" -}}
     {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
   {{- end -}}
   {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}

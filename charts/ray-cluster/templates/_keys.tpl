@@ -2,7 +2,7 @@
 {{- define "ray-cluster.others" -}}
 ["run.name", "run.kind", "run.maxRestarts", "run.command", "run.deadlineSeconds", "run.startDeadlineSeconds",
 "run.ttlSeconds", "run.keepFinishedDays", "storage.logs", "serve", "tracking.forecastStepSeconds",
-"tracking.wandb.project", "tracking.wandb.entity", "tracking.wandb.mode", "data", "from", "tuning", "train"]
+"tracking.wandb.project", "tracking.wandb.entity", "tracking.wandb.mode", "notify", "data", "from", "tuning", "train"]
 {{- end -}}
 
 {{- define "ray-cluster.emptyValues" -}}

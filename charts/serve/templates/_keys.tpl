@@ -2,7 +2,8 @@
 {{- define "serve.others" -}}
 ["run.name", "run.kind", "run.cluster", "run.maxRestarts", "run.command", "run.deadlineSeconds",
 "run.startDeadlineSeconds", "run.ttlSeconds", "run.keepFinishedDays", "storage.logs", "security.k8sTokenAuth",
-"cluster.groups", "cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking", "data", "from", "tuning"]
+"cluster.groups", "cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking", "notify", "data", "from",
+"tuning"]
 {{- end -}}
 
 {{- define "serve.emptyValues" -}}

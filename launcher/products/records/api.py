@@ -37,11 +37,14 @@ def record_runs(
     namespaces: Sequence[str] = (),
     files: Sequence[str] = (),
     storage: str | None = None,
+    notify_secret: str = "",
 ) -> Collected:
     """Write the records of a cluster's runs below a folder or a URL of a bucket, merged with earlier ones.
 
     `namespaces` are read in addition to that of `target`, each with its own rights. `files` are values files with
     prices (`common.prices`). `storage` is the folder in which the storage of the runs is mounted here, if it is.
+    With `notify_secret`, it notifies the addresses of this process, and those in the Secret of that name in each run's
+    namespace, of the end of runs whose trainer did not.
     Raises LauncherError if no cluster is configured, or the records cannot be written.
     """
     spaces: list[str | None] = [*dict.fromkeys(namespaces)] or [target.namespace]
@@ -51,4 +54,6 @@ def record_runs(
         values = merge(values, load(files))
     prices = (values.tree.get("common") or {}).get("prices") or {}
     mounted = Path(storage).expanduser() if storage else None
-    return collect.collect(clusters, folder, all_namespaces=target.all_namespaces, prices=prices, storage=mounted)
+    return collect.collect(
+        clusters, folder, all_namespaces=target.all_namespaces, prices=prices, storage=mounted, secret=notify_secret
+    )

@@ -16,7 +16,7 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.errors import LauncherError
 from launcher.k8s.client import EVENT, Cluster
 from launcher.products.common.storage import BUCKET_FOLDER, is_url, read_bucket, write_file
-from launcher.products.records import cluster, form, reader
+from launcher.products.records import cluster, form, notify, reader
 from launcher.products.records.form import CLUSTER, TRAINER_FILE, Record
 
 _OBJECTS = "involvedObject.kind=Workload"
@@ -31,6 +31,7 @@ class Collected:
 
     folder: str
     written: list[str] = field(default_factory=list)
+    notified: list[str] = field(default_factory=list)
     unchanged: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -45,12 +46,14 @@ def collect(
     all_namespaces: bool,
     prices: Mapping[str, Any],
     storage: Path | None = None,
+    secret: str = "",
     now: Callable[[], float] = time.time,
 ) -> Collected:
     """Write a record of each run in the namespaces of `clusters` to `folder`, merged with what is known of it.
 
     `prices` is the table `common.prices`. `storage` is where the storage of the runs is mounted here; a gs:// folder of
-    a run is read by itself. Raises LauncherError if the records cannot be read or written.
+    a run is read by itself. With `secret`, the name of Secrets with addresses, it notifies of the end of runs whose
+    trainer did not. Raises LauncherError if the records cannot be read or written.
     """
     done = Collected(folder)
     known, done.problems = _known(folder)
@@ -62,10 +65,22 @@ def collect(
             done.problems.append(f"The runs of the namespace {each.namespace} are not recorded: {error.message}")
             continue
         events = _events(each, all_namespaces, done.problems)
+        due: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for seen in listing.runs:
             uids = {seen.run.uid, seen.workload.uid if seen.workload is not None else ""}
             of_run = [event for uid in uids for event in events.get(uid, ())]
-            _record(seen, of_run, known.pop(seen.run.uid, None), done, prices, storage, now())
+            record = _record(seen, of_run, known.pop(seen.run.uid, None), done, prices, storage, now())
+            if record is None:
+                continue
+            if secret and notify.is_due(record, storage, now()):
+                # The mark is written first: a notification is lost rather than sent twice.
+                record = {**record, "notified": [*record["notified"], notify.ENDED]}
+                due[record["namespace"]].append(notify.message(record))
+            _write(record, done, now())
+        for namespace, messages in due.items():
+            text, problem = notify.addresses(each, namespace, secret)
+            done.problems += [*([problem] if problem else []), *notify.send(text, messages)]
+            done.notified += [f"{namespace}/{message['run']}" for message in messages]
         spaces = None if all_namespaces else {each.namespace}
         gone = [record for record in known.values() if spaces is None or record.get("namespace") in spaces]
         for record in gone:
@@ -105,10 +120,11 @@ def _record(
     prices: Mapping[str, Any],
     storage: Path | None,
     now: float,
-) -> None:
+) -> Record | None:
+    """Return the record of a run, None if an earlier pass has completed it."""
     if earlier is not None and form.ended(earlier) and earlier["times"].get("ended"):
         done.unchanged += 1  # complete: the pass after the end has read the trainer's record, too
-        return
+        return None
     record = cluster.record_of(seen, events, now)
     if earlier is not None:
         record = form.merge(earlier, record)
@@ -118,7 +134,7 @@ def _record(
             done.problems.append(problem)
         if trainer is not None and form.same_run(record, trainer):
             record = form.merge(record, trainer)
-    _write(form.with_price(record, prices), done, now)
+    return {**form.with_price(record, prices), "written": form.timestamp(now)}
 
 
 def trainer_record(record: Record, storage: Path | None) -> tuple[Record | None, str]:

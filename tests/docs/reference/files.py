@@ -145,8 +145,8 @@ def record() -> str:
     return page(
         "The record of a run",
         "launcher/products/records/record.schema.json",
-        "A record is one JSON object in a file whose name ends with `.record.json`. `launcher record` writes it ([Keep "
-        "the records of runs](../how-to/keep-records.md)). Its JSON Schema is "
+        "A record is one JSON object in a file whose name ends with `.record.json`. The trainer and `launcher record` "
+        "write it ([Keep the records of runs](../how-to/keep-records.md)). Its JSON Schema is "
         "[record.schema.json](../../launcher/products/records/record.schema.json). A reader ignores keys that it does "
         "not know, and refuses a later version.",
         str(records.schema()["description"]),

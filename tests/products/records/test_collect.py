@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from launcher.products.records import api, form
+from launcher.products.records import api, form, notify
 from launcher.products.records.collect import Collected, collect
 from tests.bucket import bucket
+from tests.products.records.records import of_cluster
 from tests.unit import recorded
+from tests.unit.notification_servers import http
 
 CONFIG = json.dumps(
     {
@@ -116,3 +119,70 @@ def test_a_damaged_record_is_named_and_replaced_by_the_next_pass(tmp_path: Path)
     done = collect([cluster], str(tmp_path), all_namespaces=True, prices={}, now=lambda: cluster.now.timestamp())
     assert done.problems == [f"{path} is damaged: it is not a JSON object."]
     assert sorted(run["uid"] for run in api.read(tmp_path).records) == sorted(run["uid"] for run in runs)
+
+
+def notifying(cluster: Any, folder: Path, **options: Any) -> Collected:
+    return collect(
+        [cluster],
+        str(folder),
+        all_namespaces=True,
+        prices={},
+        secret="slipway-notify",
+        now=lambda: cluster.now.timestamp(),
+        **options,
+    )
+
+
+def with_secret(cluster: Any, text: str) -> Any:
+    data = {"addresses": base64.b64encode(text.encode()).decode()}
+    return cluster.add(
+        {"kind": "Secret", "metadata": {"name": "slipway-notify", "namespace": "research"}, "data": data}
+    )
+
+
+def test_a_run_that_never_started_is_notified_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kueue deactivated it, so no trainer could say so. Two passes send one notification to each address."""
+    monkeypatch.delenv("SLIPWAY_NOTIFY", raising=False)
+    cluster = cluster_at("run-fails-after-restarts", 17)
+    with http((500, 200)) as team, http() as platform:
+        with_secret(cluster, f"events ended\nslack {team.url}\n")
+        monkeypatch.setenv("SLIPWAY_NOTIFY", f"json {platform.url}")
+        for obj in cluster.objects:  # its pods were never ready
+            if obj["kind"] == "Workload":
+                parts = obj["status"]["conditions"]
+                obj["status"]["conditions"] = [part for part in parts if part["type"] != "PodsReady"]
+        first = notifying(cluster, tmp_path)
+        second = notifying(cluster, tmp_path)
+    assert first.problems == []
+    assert (first.notified, second.notified) == (["research/fails"], [])
+    assert (len(team.requests), len(platform.requests)) == (2, 1)
+    assert "Run fails has failed." in team.bodies[-1]["text"]
+    assert platform.bodies[0]["state"] == "failed"
+    (run,) = [run for run in api.read(tmp_path).records if run["name"] == "fails"]
+    assert run["notified"] == ["ended"]
+
+
+def test_a_secret_that_may_not_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_at("run-fails-after-restarts", 17)
+    cluster.hidden.add(("secrets", "research"))
+    monkeypatch.setattr(notify, "is_due", lambda record, *_: record["name"] == "fails")
+    done = notifying(cluster, tmp_path)
+    assert done.problems == ["The Secret slipway-notify of the namespace research cannot be read: No."]
+
+
+@pytest.mark.parametrize(
+    ("mark", "due"), [(None, True), ("2026-11-21T00:00:00Z", True), ("2026-11-22T00:00:00Z", False)]
+)
+def test_what_the_trainer_has_notified_of(tmp_path: Path, mark: str | None, due: bool) -> None:
+    """The mark of an earlier submission under the same name does not count."""
+    times = {"submitted": "2026-11-21T12:00:00Z", "started": "2026-11-21T12:01:00Z", "ended": "2026-11-21T13:00:00Z"}
+    run = of_cluster(times=times, folder="/data/demo", sources=["cluster", "trainer"], attempts=[])
+    now = form._seconds("2026-11-21T13:10:00Z")
+    if mark is not None:
+        (tmp_path / "demo/notified").mkdir(parents=True)
+        (tmp_path / "demo/notified/ended-1.json").write_text(json.dumps({"time": mark, "state": "sent"}))
+    assert notify.is_due(run, tmp_path, now) is due
+    assert not notify.is_due(run, None, now), "its folder cannot be read, so the trainer may have notified"
+    assert notify.is_due({**run, "times": {**times, "started": None}}, None, now)
+    assert not notify.is_due({**run, "notified": ["ended"]}, tmp_path, now)
+    assert not notify.is_due(run, tmp_path, now + 90_000), "it ended more than a day ago"

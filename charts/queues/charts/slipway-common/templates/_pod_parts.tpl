@@ -49,6 +49,11 @@ capabilities:
       {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $secret.name "key" $secret.key))) -}}
     {{- end -}}
   {{- end -}}
+  {{- /* Notifications must not prevent a pod from starting: the Secret may be missing. */ -}}
+  {{- with .values.notify }}{{ with .secret.name -}}
+    {{- $secret := dict "name" . "key" $.values.notify.secret.key "optional" true -}}
+    {{- $env = append $env (dict "name" "SLIPWAY_NOTIFY" "valueFrom" (dict "secretKeyRef" $secret)) -}}
+  {{- end }}{{ end -}}
   {{- with $env }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 

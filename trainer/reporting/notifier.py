@@ -1,0 +1,107 @@
+"""Sends the notifications of a run in a thread of its own, each once, with retries. Never delays the run."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer.reporting import marks
+from trainer.reporting.addresses import Address
+from trainer.reporting.send import SendError, send
+
+_WAITING = 50
+"""Notifications that wait at most; a further one is dropped."""
+PAUSES = (1.0, 4.0, 15.0)
+"""Seconds before each further attempt."""
+
+
+def print_error(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - the log
+
+
+class Notifier:
+    """The notifications of one process of a run."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        folder: Path | None,
+        *,
+        pauses: Sequence[float] = PAUSES,
+        report: Callable[[str], None] = print_error,
+    ) -> None:
+        """`folder` has the marks; without one, or if it cannot be written, each process sends a notification once."""
+        self._addresses, self._folder, self._pauses, self._report = list(addresses), folder, pauses, report
+        self._queue: queue.Queue[tuple[str, Mapping[str, Any]] | None] = queue.Queue(_WAITING)
+        self._seen: set[str] = set()
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
+        self.failures: list[str] = []
+        if self._addresses:
+            self._thread.start()
+
+    def put(self, number: str, message: Mapping[str, Any]) -> None:
+        """Send a message, unless the notification with this id has been sent. Returns at once."""
+        if not self._addresses or number in self._seen:
+            return
+        self._seen.add(number)
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait((number, message))
+
+    def close(self, seconds: float) -> bool:
+        """Wait until all is sent, for at most `seconds`. Returns whether it is; the rest is not sent."""
+        if not self._thread.is_alive():
+            return True
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
+        self._thread.join(seconds)
+        self._hurry.set()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (entry := self._queue.get()) is not None and not self._hurry.is_set():
+            try:
+                self._send(*entry)
+            except Exception as error:  # no notification is worth a run
+                self._report(f"The notification {entry[0]} failed: {type(error).__name__}.")
+
+    def _send(self, number: str, message: Mapping[str, Any]) -> None:
+        mark = {"id": number, "event": message.get("event"), "time": message.get("time")}
+        if self._folder is not None and marks.claim(self._folder, number, mark) is False:
+            return
+        failed = {address.label: reason for address in self._addresses if (reason := self._deliver(address, message))}
+        for label, reason in failed.items():
+            self.failures.append(f"{label}: {reason}")
+            self._report(f"The notification {number} was not sent to {label} of the addresses: {reason}.")
+        if self._folder is not None:
+            state = "sent" if len(failed) < len(self._addresses) else "failed"
+            marks.settle(self._folder, number, {**mark, "state": state, **({"errors": failed} if failed else {})})
+
+    def _deliver(self, address: Address, message: Mapping[str, Any]) -> str:
+        """Return why the message was not sent to an address; "" if it was."""
+        reason = ""
+        for pause in (0.0, *self._pauses):
+            if pause and self._hurry.wait(pause * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+                break
+            try:
+                send(address, message)
+            except SendError as error:
+                reason = str(error)
+                if error.final:
+                    break
+            else:
+                return ""
+        return reason
+
+
+def message(event: str, text: str, *, run: str, **fields: Any) -> dict[str, Any]:
+    """Return a message: the event, the run, a sentence for people, and further fields that are known."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"event": event, "run": run, "text": text, "time": at, **{key: at for key, at in fields.items() if at}}
