@@ -13,7 +13,7 @@
 "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
 "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
 "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb": {"project": "",
-"entity": "", "secret": {"name": ""}}}, "data": {"files": [], "mixture": {}, "corpus": "", "heldOut": {"files": []},
-"tokenizer": {"path": ""}}, "from": "", "tuning": {"template": "", "columns": {}, "samples": [], "lora": {"targets":
-[]}}}
+"entity": "", "secret": {"name": ""}}}, "notify": {"events": []}, "data": {"files": [], "mixture": {}, "corpus": "",
+"heldOut": {"files": []}, "tokenizer": {"path": ""}}, "from": "", "tuning": {"template": "", "columns": {}, "samples":
+[], "lora": {"targets": []}}}
 {{- end -}}
