@@ -50,8 +50,8 @@ capabilities:
     {{- end -}}
   {{- end -}}
   {{- /* Notifications must not prevent a pod from starting: the Secret may be missing. */ -}}
-  {{- with .values.notify }}{{ with .secret.name -}}
-    {{- $secret := dict "name" . "key" $.values.notify.secret.key "optional" true -}}
+  {{- with .values.notify }}{{ with .secret -}}
+    {{- $secret := dict "name" . "key" "addresses" "optional" true -}}
     {{- $env = append $env (dict "name" "SLIPWAY_NOTIFY" "valueFrom" (dict "secretKeyRef" $secret)) -}}
   {{- end }}{{ end -}}
   {{- with $env }}{{ toYaml . }}{{ end -}}
