@@ -112,6 +112,10 @@ ATTEMPT = {
     "name": "SLIPWAY_ATTEMPT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['slipway.dev/attempt']"}},
 }
+NOTIFY = {
+    "name": "SLIPWAY_NOTIFY",
+    "valueFrom": {"secretKeyRef": {"name": "slipway-notify", "key": "addresses", "optional": True}},
+}
 IN_THE_PODS = "The script gives it to the job's workers, which run in these pods; one file serves cluster and job."
 HOSTS_ENVIRONMENT = [
     Row(
@@ -355,6 +359,7 @@ JOB_SET = [
                     ATTEMPT,
                     {"name": "ENABLE_PJRT_COMPATIBILITY", "value": "true"},
                     {"name": "JAX_PLATFORMS", "value": "tpu,cpu"},
+                    NOTIFY,
                 ],
                 "What a host is told about its place and its chips; JAX fails without chips, rather than count CPUs.",
             ),
@@ -512,7 +517,10 @@ def test_a_ray_job_brings_the_same_ray_cluster(helm4: Path) -> None:
     )
     rows += under(
         (f"{head}.spec.containers[ray-head]", f"{worker}.spec.containers[ray-worker]"),
-        [Row("volumeMounts[/etc/slipway]", ABSENT, ANYTHING, "As the volume.")],
+        [
+            Row("volumeMounts[/etc/slipway]", ABSENT, ANYTHING, "As the volume."),
+            Row("env[SLIPWAY_NOTIFY]", ABSENT, NOTIFY, "The addresses of notifications; the Secret may be missing."),
+        ],
     )
     assert faults(standing, job, rows) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from launcher.products.records import api, form
 from tests.unit.notification_servers import http, wait_for
 from trainer import metrics
 from trainer.config import RunConfig
-from trainer.reporting import process
+from trainer.reporting import marks, notifier, process, record
+from trainer.reporting import reporter as reporter_module
 from trainer.reporting.reporter import Reporter
 
 
@@ -177,3 +179,74 @@ def test_a_server_that_hangs_delays_no_method(tmp_path: Path, monkeypatch: pytes
         assert time.perf_counter() - started < 0.5
         reporter.close("succeeded")
         assert json.loads((tmp_path / "demo/run.record.json").read_text())["steps"] == 1000
+
+
+def test_a_killed_attempt_is_notified_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that was killed wrote no event; also if Ray's controller notified, once."""
+    with http() as server:
+        monkeypatch.setenv("SLIPWAY_NOTIFY", f"json {server.url}")
+        config = run_config(tmp_path)
+        train(config, 0, 10, "")
+        wait_for(lambda: (tmp_path / "demo/run.record.json").is_file() and read(tmp_path)["steps"] == 10)
+        monkeypatch.setattr(process, "_of_process", None)
+        monkeypatch.setattr(metrics, "listeners", [])
+        train(config, 8, 30, "succeeded")
+        process.of_process(config).send("failed", "worker 0 was killed", attempt=1)
+        process.finish(config, "succeeded", final=True)
+    assert [(body["event"], body["attempt"]) for body in server.bodies] == [("failed", 1), ("ended", 2)]
+    assert server.bodies[0]["text"].endswith("Attempt 1 was killed; attempt 2 has started.")
+
+
+def test_the_clocks_of_the_hosts_differ(tmp_path: Path) -> None:
+    """The driver's clock is hours ahead of the host's that trained: its end belongs to the attempt of that host."""
+    config = run_config(tmp_path)
+    process.of_process(config)  # the driver
+    train(config, 0, 10, "failed")
+    path = tmp_path / "demo/run.record.json"
+    kept = json.loads(path.read_text())
+    kept["attempts"][0] |= dict.fromkeys(("started", "seen", "ended"), "2020-01-01T00:00:00.000Z")
+    path.write_text(json.dumps(kept))
+    process.finish(config, "failed", final=True)
+    (attempt,) = json.loads(path.read_text())["attempts"]
+    assert (attempt["started"], attempt["end"]) == ("2020-01-01T00:00:00.000Z", "failed")
+
+
+def test_storage_that_hangs_delays_no_method_and_no_notification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads of the record and of the marks never end, as on a mount whose bucket does not answer."""
+    hang = threading.Event()
+    for module, name in ((record, "read"), (record, "write"), (marks, "claim"), (marks, "settle")):
+        monkeypatch.setattr(module, name, lambda *_: hang.wait())
+    for module, name in (
+        (reporter_module, "_SECONDS_OF_STORAGE"),
+        (process, "_SECONDS_TO_READ"),
+        (process, "_SECONDS_TO_END"),
+        (notifier, "_SECONDS_FOR_A_MARK"),
+    ):
+        monkeypatch.setattr(module, name, 0.1)
+    try:
+        with http() as server:
+            monkeypatch.setenv("SLIPWAY_NOTIFY", f"json {server.url}")
+            config = run_config(tmp_path, notify={"stalledSeconds": 0.2, "events": ["stalled", "ended"]})
+            monkeypatch.setattr(reporter_module, "_TIMES_SLOWER", 0)
+            reporter = Reporter(config, seconds_between_looks=0.05)
+            started = time.perf_counter()
+            reporter.enter("training")
+            reporter.line(line(1), devices=1)
+            assert time.perf_counter() - started < 0.1
+            wait_for(lambda: "stalled" in [body["event"] for body in server.bodies])
+            reporter.close("failed")
+            monkeypatch.setattr(process, "_SECONDS_TO_END", 1.0)
+            process.finish(config, "failed", final=True)
+            wait_for(lambda: "ended" in [body["event"] for body in server.bodies])
+    finally:
+        hang.set()
+
+
+def test_a_line_that_is_not_as_expected_ends_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = Reporter(run_config(tmp_path))
+    reporter.line({"loss": None}, devices=1)
+    reporter.line({"loss": 1.0, "step": "x"}, devices=1)
+    reporter.close("failed")
+    assert capsys.readouterr().err.count("Training continues.") == 1

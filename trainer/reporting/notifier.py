@@ -14,10 +14,12 @@ from typing import Any
 
 from trainer.reporting import marks
 from trainer.reporting.addresses import Address
+from trainer.reporting.patience import within
 from trainer.reporting.send import SendError, send
 
 _WAITING = 50
 """Notifications that wait at most; a further one is dropped."""
+_SECONDS_FOR_A_MARK = 10.0
 PAUSES = (1.0, 4.0, 15.0)
 """Seconds before each further attempt."""
 
@@ -44,12 +46,17 @@ class Notifier:
         self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self.failures: list[str] = []
+        self.has_addresses = bool(self._addresses)
         if self._addresses:
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no more threads
+                self.has_addresses = False
+                report("No notification is sent, because no thread can be started.")
 
     def put(self, number: str, message: Mapping[str, Any]) -> None:
         """Send a message, unless the notification with this id has been sent. Returns at once."""
-        if not self._addresses or number in self._seen:
+        if not self.has_addresses or number in self._seen:
             return
         self._seen.add(number)
         with contextlib.suppress(queue.Full):
@@ -74,15 +81,37 @@ class Notifier:
 
     def _send(self, number: str, message: Mapping[str, Any]) -> None:
         mark = {"id": number, "event": message.get("event"), "time": message.get("time")}
-        if self._folder is not None and marks.claim(self._folder, number, mark) is False:
+        if self._folder is not None and self._mark(marks.claim, number, mark) is False:
             return
-        failed = {address.label: reason for address in self._addresses if (reason := self._deliver(address, message))}
+        failed = self._deliver_all(message)
         for label, reason in failed.items():
             self.failures.append(f"{label}: {reason}")
             self._report(f"The notification {number} was not sent to {label} of the addresses: {reason}.")
         if self._folder is not None:
             state = "sent" if len(failed) < len(self._addresses) else "failed"
-            marks.settle(self._folder, number, {**mark, "state": state, **({"errors": failed} if failed else {})})
+            self._mark(marks.settle, number, {**mark, "state": state, **({"errors": failed} if failed else {})})
+
+    def _mark(self, change: Callable[..., bool | None], number: str, mark: Mapping[str, Any]) -> bool | None:
+        """Return what `change` returns; None if the storage does not answer: a notification must not wait for it."""
+        try:
+            return within(_SECONDS_FOR_A_MARK, change, self._folder, number, mark)
+        except TimeoutError:
+            return None
+
+    def _deliver_all(self, message: Mapping[str, Any]) -> dict[str, str]:
+        """Send a message to all addresses at once, so that none waits for another. Returns why it was not sent."""
+        failed: dict[str, str] = {}
+
+        def deliver(address: Address) -> None:
+            if reason := self._deliver(address, message):
+                failed[address.label] = reason
+
+        threads = [threading.Thread(target=deliver, args=(address,), daemon=True) for address in self._addresses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return dict(sorted(failed.items()))
 
     def _deliver(self, address: Address, message: Mapping[str, Any]) -> str:
         """Return why the message was not sent to an address; "" if it was."""

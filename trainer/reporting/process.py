@@ -15,6 +15,7 @@ from trainer import metrics
 from trainer.config import RunConfig
 from trainer.reporting import addresses, record
 from trainer.reporting.notifier import Notifier, message
+from trainer.reporting.patience import within
 from trainer.telemetry.log import warn
 
 _OF_EVENT = {
@@ -23,10 +24,9 @@ _OF_EVENT = {
     "driver_failed": "failed",
     "preempted": "preempted",
 }
-_BEGUN = metrics.now()
-"""The time when this process began."""
 _SECONDS_TO_END = 5.0
 _SECONDS_TO_STOP = 2.0
+_SECONDS_TO_READ = 5.0
 _WORDS = {
     "started": "started training",
     "first-step": "finished its first step",
@@ -39,7 +39,7 @@ _WORDS = {
 
 
 class Notifications:
-    """The notifications of a run in this process. Without addresses, nothing is sent."""
+    """The notifications of a run in this process. Without addresses, nothing is sent. No method raises."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -50,10 +50,19 @@ class Notifications:
             warn(f"{problem} The other addresses are used.")
         self._notifier = Notifier(known, config.folder)
         self._sentence = ""
+        self.attempts_before = self._attempts()
+        """Attempts in the record when this process began. Clocks of hosts differ, so times do not show what is new."""
+        self.attempt = 0
+        """The number of the current attempt, if this process keeps the record."""
         metrics.listeners.append(self.on_event)
 
+    def _attempts(self) -> int:
+        with contextlib.suppress(OSError):
+            return len(within(_SECONDS_TO_READ, record.read, self._config.folder).get("attempts") or ())
+        return 0
+
     def on_event(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Send the notification of an event that this process has written to events.jsonl."""
+        """Send the notification of an event that this process writes to events.jsonl."""
         if event in ("error", "stopped"):
             self._sentence = str(fields.get("message") or "")
         kind = _OF_EVENT.get(event)
@@ -62,18 +71,22 @@ class Notifications:
         if kind is not None:
             self.send(kind, str(fields.get("message") or ""), step=fields.get("step"))
 
-    def send(self, event: str, detail: str = "", *, number: str = "", words: str = "", **fields: Any) -> None:
+    def send(
+        self, event: str, detail: str = "", *, number: str = "", words: str = "", attempt: int = 0, **fields: Any
+    ) -> None:
         """Send a notification, once for each attempt of the run. `number` distinguishes several of one attempt."""
-        if event not in self.events:
-            return
+        try:
+            if self._notifier.has_addresses and event in self.events:
+                self._put(event, detail, number, words, attempt or self.attempt or max(1, self._attempts()), fields)
+        except Exception as error:  # no notification is worth a run
+            warn(f"The notification {event} failed: {type(error).__name__}.")
+
+    def _put(self, event: str, detail: str, number: str, words: str, attempt: int, fields: Mapping[str, Any]) -> None:
         config = self._config
-        attempts = 1
-        with contextlib.suppress(OSError):
-            attempts = max(1, len(record.read(config.folder).get("attempts") or ()))
         team = f" (team {config.team})" if config.team else ""
         text = f"Run {config.name}{team} {words or _WORDS[event]}.{f' {detail}' if detail else ''}"
         body = message(event, text, run=config.name, team=config.team, folder=record.folder_of(config), **fields)
-        self._notifier.put("-".join(filter(None, (event, str(attempts), number))), {**body, "attempt": attempts})
+        self._notifier.put("-".join(filter(None, (event, str(attempt), number))), {**body, "attempt": attempt})
 
     @property
     def sentence(self) -> str:
@@ -90,7 +103,7 @@ _of_process: Notifications | None = None
 
 
 def of_process(config: RunConfig) -> Notifications:
-    """Return the notifications of this process; the first call starts them. Never raises."""
+    """Return the notifications of this process; the first call starts them."""
     global _of_process
     if _of_process is None:
         _of_process = Notifications(config)
@@ -105,19 +118,27 @@ def finish(config: RunConfig, end: str, *, final: bool) -> None:
     try:
         notifications = of_process(config)
         reason = "" if end == "succeeded" else notifications.sentence
+        patience = _SECONDS_TO_STOP if end in ("preempted", "stopped") else _SECONDS_TO_END
         try:
-            kept = record.read(config.folder)
-            if config.folder.is_dir() and not (kept.get("state") == "succeeded" and end == "succeeded"):
-                if not kept or kept["attempts"][-1]["started"] < _BEGUN:  # it ended before it trained
-                    kept = record.started(config, kept)
-                record.write(config.folder, record.ended(kept, end, reason, final=final))
+            within(patience, _end_record, config, notifications.attempts_before, end, reason, final)
         except OSError as error:
-            warn(f"The record of the run cannot be written: {error.strerror}.")
+            warn(f"The record of the run cannot be written: {error.strerror or error}.")
         if final:
             words = {"succeeded": "has succeeded", "stopped": "was cancelled"}.get(end, "has failed")
             notifications.send("ended", reason, words=words, state=end)
         elif end == "failed":
             notifications.send("failed", reason)
-        notifications.close(_SECONDS_TO_STOP if end in ("preempted", "stopped") else _SECONDS_TO_END)
+        notifications.close(patience)
     except Exception as error:  # the run is over, and its exit code must stay
         warn(f"The end of the run is not reported: {type(error).__name__}: {error}")
+
+
+def _end_record(config: RunConfig, before: int, end: str, reason: str, final: bool) -> None:
+    if not config.folder.is_dir():
+        return
+    kept = record.read(config.folder)
+    if kept.get("state") == "succeeded" and end == "succeeded":
+        return
+    if len(kept.get("attempts") or ()) <= before:  # this process ended before it trained
+        kept = record.started(config, kept)
+    record.write(config.folder, record.ended(kept, end, reason, final=final))

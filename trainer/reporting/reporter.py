@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate
 
 from trainer.config import RunConfig
 from trainer.metrics import now
 from trainer.reporting import record
+from trainer.reporting.patience import within
 from trainer.reporting.process import Notifications, of_process
 from trainer.telemetry.log import warn
 
 _SECONDS_BETWEEN_LOOKS = 5.0
 _SECONDS_BETWEEN_RECORDS = 60.0
 _SECONDS_TO_END = 5.0
+_SECONDS_OF_STORAGE = 10.0
+"""How long one access to the record may take; the next one is tried later."""
 _STEPS_OF_SPEED = 10
 _TIMES_SLOWER = 10
 """No step for this many times as long as a step usually takes is a stall, if it is also longer than stalledSeconds."""
+
+
+def _harmless[**P](method: Callable[Concatenate[Reporter, P], None]) -> Callable[Concatenate[Reporter, P], None]:
+    """Return a method that warns, once, instead of raising: no record is worth a run."""
+
+    @wraps(method)
+    def call(reporter: Reporter, /, *arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            method(reporter, *arguments, **options)
+        except Exception as error:
+            reporter.warn(f"{type(error).__name__}: {error}")
+
+    return call
 
 
 class Reporter:
@@ -46,16 +64,23 @@ class Reporter:
         self._waited: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
         self._pending: list[Callable[[dict[str, Any]], None]] = []
+        self._start()
+
+    @_harmless
+    def _start(self) -> None:
+        self._wake.set()
         self._thread.start()
 
     # --- called by the training ---
 
+    @_harmless
     def enter(self, phase: str) -> None:
         at = time.monotonic()
         before, seconds = self._phase, at - self._since
         self._phase, self._since = phase, at
         self._later(lambda _: record.add_seconds(self._spent, before, seconds))
 
+    @_harmless
     def loop_starts(self, *, step: int, steps: int) -> None:
         self._last_step = self._last_checkpoint = time.monotonic()
 
@@ -65,6 +90,7 @@ class Reporter:
 
         self._later(change, write=True)
 
+    @_harmless
     def line(self, line: Mapping[str, Any], *, devices: int) -> None:
         """Take a line of metrics.jsonl."""
         if "loss" not in line:
@@ -77,7 +103,8 @@ class Reporter:
             self._durations.append(seconds)
         else:
             self._durations.append(0.0)  # the first step compiles
-            self._notifications.send("first-step", f"Its loss is {line['loss']:.3f}.", step=done)
+            sentence = f"Its loss is {float(line['loss']):.3f}."
+            self._later(lambda _: self._notifications.send("first-step", sentence, step=done))
 
         def change(attempt: dict[str, Any]) -> None:
             attempt["first_step"] = attempt["first_step"] or at
@@ -89,15 +116,18 @@ class Reporter:
 
         self._later(change, write=first)
 
+    @_harmless
     def checkpoint_saved(self) -> None:
         self._last_checkpoint = time.monotonic()
         self._told.discard("checkpoint-too-old")
         self._later(lambda _: None, write=True)
 
+    @_harmless
     def waited_for_data(self, seconds: float) -> None:
         """Count seconds of the training in which the chips had no data."""
         self._later(lambda _: record.add_seconds(self._waited, "training", seconds))
 
+    @_harmless
     def close(self, end: str = "") -> None:
         """End the attempt, and wait a few seconds until its record is written. `end` is how, if that is known."""
         if self._over:
@@ -138,17 +168,22 @@ class Reporter:
                     self._write()
                     written = time.monotonic()
             except Exception as error:  # no record is worth a run
-                self._warn(f"{type(error).__name__}: {error}")
+                self.warn(f"{type(error).__name__}: {error}")
             if over:
                 return
 
     def _apply(self, pending: list[Callable[[dict[str, Any]], None]]) -> None:
         if self._record is None:
             try:
-                kept = record.read(self._config.folder)
+                kept = within(_SECONDS_OF_STORAGE, record.read, self._config.folder)
             except OSError:  # the storage does not answer: an empty record is better than none
                 kept = {}
+            before: list[dict[str, Any]] = kept.get("attempts") or []
             self._record = record.started(self._config, kept, self._begun)
+            self._notifications.attempt = len(before) + 1
+            if before and not before[-1].get("ended"):  # it was killed, and only Ray's controller may have noticed
+                detail = f"Attempt {len(before)} was killed; attempt {len(before) + 1} has started."
+                self._notifications.send("failed", detail, attempt=len(before), step=before[-1].get("steps"))
         for change in pending:
             change(self._record["attempts"][-1])
 
@@ -169,11 +204,12 @@ class Reporter:
             spent |= {"training": spent["training"] - waited, "data": waited}
         attempt["seconds"] = {cause: round(seconds, 3) for cause, seconds in spent.items()}
         try:
-            record.write(self._config.folder, self._record)
+            # A copy: a write that hangs, and ends later, must write one state.
+            within(_SECONDS_OF_STORAGE, record.write, self._config.folder, copy.deepcopy(self._record))
         except OSError as error:
-            self._warn(error.strerror or str(error))
+            self.warn(error.strerror or str(error))
 
-    def _warn(self, reason: str) -> None:
+    def warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
             warn(f"The record of the run cannot be written: {reason}. Training continues.")

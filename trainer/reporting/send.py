@@ -7,11 +7,9 @@ host than the one in the Secret.
 from __future__ import annotations
 
 import json
-import queue
 import smtplib
 import socket
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from trainer.reporting.addresses import EMAIL, Address
+from trainer.reporting.patience import within
 
 SECONDS = 15.0
 """The time in which one attempt must end, from the name's resolution to the status."""
@@ -43,22 +42,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def send(address: Address, message: Mapping[str, Any], seconds: float = SECONDS) -> None:
     """Send a message, at most once. `message` has `text`, the sentence for people. Raises SendError."""
-    outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            (_email if address.kind == EMAIL else _post)(address, message)
-            outcome.put(None)
-        except BaseException as error:
-            outcome.put(error)
-
-    # In a thread: the resolution of a name has no timeout, and a server that sends single bytes never meets one.
-    threading.Thread(target=work, name="notification", daemon=True).start()
     try:
-        error = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise SendError(f"it did not answer within {seconds:g} s") from None
-    if error is not None:
+        within(seconds, _email if address.kind == EMAIL else _post, address, message)
+    except BaseException as error:
         raise _named(error) from None
 
 
@@ -142,7 +128,7 @@ def _named(error: BaseException) -> SendError:
     if isinstance(error, socket.gaierror):
         return SendError("its host name cannot be resolved")
     if isinstance(error, TimeoutError):
-        return SendError("it did not answer in time")
+        return SendError("it did not answer in time" if error.strerror or not error.args else str(error))
     if isinstance(error, OSError) and error.strerror:
         return SendError(f"no connection ({error.strerror})")
     return SendError(f"it failed ({type(error).__name__})")
