@@ -19,7 +19,7 @@ the manifests are then empty. All files of a chart have the same root context, i
 "network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
 "monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"kind": "", "runbookUrl": "", "disabled": []},
 "dashboards": {"annotations": {}}},
-"record": {"annotations": {}}, "commonLabels": {}, "commonAnnotations": {}}
+"record": {"image": "", "folder": "", "namespace": "", "annotations": {}}, "commonLabels": {}, "commonAnnotations": {}}
 {{- end -}}
 
 {{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
