@@ -44,6 +44,9 @@ def check(config: RunConfig) -> None:
         )
     if config.corpus is not None and (hosts := _hosts(kept)) not in (None, config.hosts):
         raise _refused(config, "the number of hosts", hosts, config.hosts, done)
+    was, now = (_tokenizer(tree) for tree in (kept, config.tree))
+    if config.corpus is not None and was != now:
+        raise _refused(config, "the tokenizer", was, now, done)
 
 
 def _hosts(tree: Mapping[str, Any]) -> int | None:
@@ -51,6 +54,12 @@ def _hosts(tree: Mapping[str, Any]) -> int | None:
         return int(tree["accelerator"]["hosts"]) * int(tree["slice"].get("count") or 1)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _tokenizer(tree: Mapping[str, Any]) -> str:
+    """Return the name of the tokenizer, whose folder can move. The weights know its ids, not its words."""
+    path = ((tree.get("data") or {}).get("tokenizer") or {}).get("path") or "tokenizer.llama2"
+    return str(path).rstrip("/").rpartition("/")[2]
 
 
 def _refused(config: RunConfig, what: str, was: object, now: object, done: int) -> ConfigError:

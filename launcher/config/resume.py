@@ -21,7 +21,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     """
     if (new.get("run") or {}).get("command"):
         return []
-    ours, theirs = _train(new), _train(old)
+    theirs, ours = ({k: v for k, v in (each.get("train") or {}).items() if v is not None} for each in (old, new))
     changes = {f"train.{key}": pair for key, pair in differences(theirs, ours).items()}
     pairs = {"train.opt_type": tuple(models.settings(each).get("opt_type") for each in (theirs, ours))}
     if models.name_of(ours) == models.name_of(theirs) == "default":
@@ -34,15 +34,15 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
     if any((new.get("data") or {}).get(key) for key in ("files", "corpus", "mixture")):  # a host has a position in it
         pairs["hosts"] = (_hosts(old), _hosts(new))
-        pairs["data.mixture"] = tuple(bool((each.get("data") or {}).get("mixture")) for each in (old, new))
+        data = [each.get("data") or {} for each in (old, new)]
+        pairs["data.mixture"] = tuple(bool(each.get("mixture")) for each in data)
+        # The weights know ids, not words. The folder of a tokenizer can move.
+        paths = [(each.get("tokenizer") or {}).get("path") or "tokenizer.llama2" for each in data]
+        pairs["data.tokenizer.path"] = tuple(path.rstrip("/").rpartition("/")[2] for path in paths)
     changes |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:
         changes["train.steps"] = (f"{done} done", steps)
     return [f"{key}: {_text(was)} -> {_text(now)}" for key, (was, now) in changes.items()]
-
-
-def _train(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in (config.get("train") or {}).items() if value is not None}
 
 
 def _hosts(config: Mapping[str, Any]) -> int:

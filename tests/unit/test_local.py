@@ -431,6 +431,7 @@ def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> 
         ("train.use_qk_norm=true", "train.use_qk_norm: false -> true"),
         ("train.logits_via_embedding=true", "train.logits_via_embedding: false -> true"),
         ("train.enable_checkpointing=false", "train.enable_checkpointing: true -> false"),
+        ("data.tokenizer.path=tokenizer.mistral-v1", "data.tokenizer.path: tokenizer.llama2 -> tokenizer.mistral-v1"),
     ],
 )
 def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(

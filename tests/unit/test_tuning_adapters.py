@@ -105,6 +105,32 @@ def test_a_run_keeps_its_adapters_and_their_weights(tmp_path: Path) -> None:
         trainer_config.keep_base(config)
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("", "/new/tokenizer.llama2"),
+        ("/data/tokenizers/llama/", "/data/llama"),
+        ("", "tokenizer.mistral-v1"),
+        ("/data/llama", "/data/llama-2"),
+    ],
+)
+def test_a_run_keeps_its_tokenizer_whose_folder_can_move(tmp_path: Path, was: str, now: str) -> None:
+    (tmp_path / "a.txt").write_text("text\n")
+    tree = dict(run(tmp_path, method="pretrain").tree)
+    text = {"files": [str(tmp_path / "a.txt")], "heldOut": {"fraction": 0}}
+    trees = [{**tree, "data": {**text, "tokenizer": {"path": path}}} for path in (was, now)]
+    configs = [RunConfig(tmp_path / "run.json", tree) for tree in trees]
+    (configs[0].folder / "checkpoints" / "4").mkdir(parents=True)
+    trainer_config.keep(configs[0])
+    resume.check(configs[0])
+    before, after = ((path.rstrip("/") or "tokenizer.llama2").split("/")[-1] for path in (was, now))
+    if before == after:
+        resume.check(configs[1])
+        return
+    with pytest.raises(ConfigError, match=f"the tokenizer was {before}, and is {after} now; change it"):
+        resume.check(configs[1])
+
+
 @pytest.mark.parametrize("given", ["base", "base@3", "base@best", ""])
 def test_a_run_of_adapters_is_not_a_model_to_start_from(tmp_path: Path, given: str) -> None:
     step = {"base": "last", "base@best": "best"}.get(given, "3")
