@@ -50,9 +50,9 @@ def stored_log(
         stored = _stored(status)
         number = _known(stored, f'The run "{status.name}"', attempt or status.attempt)
     except LauncherError as error:
+        _with_link(error, status)
         if attempt in (None, status.attempt) and _kept_by_kuberay(backend, status):
             return _with_notice(backend, status, worker, excerpt, error)
-        error.hint = "\n".join(filter(None, (error.hint, cloud_logging(status))))
         raise
     since = ""
     if attempt is None and status.submitted:
@@ -70,9 +70,11 @@ def download_logs(
     status = None if is_folder(name) else find(name, target)[1]
     if status is not None and not status.in_cluster:
         return _copy_local(status, into, say)
-    stored = StoredLogs(name) if status is None else _stored(status)
-    if not stored.parts:
-        raise LauncherError(_nothing(name if status is None else f'The run "{status.name}"'), _how_to_keep())
+    try:
+        stored = StoredLogs(name) if status is None else _stored(status)
+        _known(stored, name if status is None else f'The run "{status.name}"', None)
+    except LauncherError as error:
+        raise _with_link(error, status) from None
     return stored.download(into, say)
 
 
@@ -86,21 +88,32 @@ def _stored(status: RunStatus) -> StoredLogs:
         raise
 
 
+def _with_link(error: LauncherError, status: RunStatus | None) -> LauncherError:
+    """Return the error, which names Cloud Logging, too, if the cluster is GKE's."""
+    link = cloud_logging(status) if status is not None else ""
+    error.hint = "\n".join(filter(None, (error.hint, link)))
+    return error
+
+
 def cloud_logging(status: RunStatus) -> str:
     """Return a sentence with the address of the run's output in Cloud Logging; "" if the cluster is not GKE's."""
     match = _GKE_CONTEXT.fullmatch(status.context)
     if match is None or not status.has_object:
         return ""
     # Cloud Logging replaces the dots of a label's key.
-    query = "\n".join(
-        (
-            'resource.type="k8s_container"',
-            f'resource.labels.cluster_name="{match["cluster"]}"',
-            f'resource.labels.namespace_name="{status.namespace}"',
-            f'labels."k8s-pod/slipway_dev/run"="{status.name}"',
-        )
-    )
-    url = f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={match['project']}"
+    query = [
+        'resource.type="k8s_container"',
+        f'resource.labels.project_id="{match["project"]}"',
+        f'resource.labels.location="{match["location"]}"',
+        f'resource.labels.cluster_name="{match["cluster"]}"',
+        f'resource.labels.namespace_name="{status.namespace}"',
+        f'labels."k8s-pod/slipway_dev/run"="{status.name}"',
+    ]
+    # Without a time, the page shows the last hour only.
+    if status.submitted:
+        query.append(f'timestamp>="{status.submitted}"')
+    text = quote("\n".join(query), safe="")
+    url = f"https://console.cloud.google.com/logs/query;query={text}?project={match['project']}"
     return f"Cloud Logging keeps the output of pods, by default for 30 days: {url}"
 
 

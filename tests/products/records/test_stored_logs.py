@@ -48,10 +48,21 @@ def test_the_logs_of_a_run_on_this_machine_are_copied(tmp_path: Path, monkeypatc
 
 
 def test_a_run_on_gke_has_a_link_to_cloud_logging() -> None:
-    run = status(RunKind.RAY_JOB, "gs://runs/demo", context="gke_our-project_us-east5_lab")
+    run = status(
+        RunKind.RAY_JOB, "gs://runs/demo", context="gke_our-project_us-east5_lab", submitted="2026-11-01T09:00:00Z"
+    )
     sentence = logs.cloud_logging(run)
     url = urlsplit(sentence.partition(": ")[2])
     assert (url.netloc, parse_qs(url.query)) == ("console.cloud.google.com", {"project": ["our-project"]})
     page = (Path(__file__).parents[3] / "docs/how-to/read-logs.md").read_text(encoding="utf-8")
     assert unquote(url.path.partition("query=")[2]).replace('"demo"', '"llama"') in page
     assert logs.cloud_logging(status(RunKind.RAY_JOB, "gs://runs/demo", context="kind-lab")) == ""
+
+
+def test_a_download_on_gke_names_cloud_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = status(RunKind.JOB_SET, "pvc://runs/demo", context="gke_our-project_us-east5_lab")
+    monkeypatch.setattr(logs, "find", lambda *_: (None, run))
+    with pytest.raises(LauncherError) as refused:
+        api.download_logs("demo", tmp_path)
+    assert "kubectl run logs-demo" in refused.value.hint
+    assert "https://console.cloud.google.com/logs/query;query=" in refused.value.hint
