@@ -55,11 +55,11 @@ class Member(Cli):
         }
         path = f"/api/v1/namespaces/{session}/serviceaccounts/{account}/token"
         token = str(self.api.request("POST", path, body)["status"]["token"])
-        _write(self._kubeconfig, self.api.cluster_entry(), account, token, self._team)
+        write_kubeconfig(self._kubeconfig, self.api.cluster_entry(), account, token, self._team)
         self._renewed = time.monotonic()
 
 
-def _write(file: Path, cluster: dict[str, Any], user: str, token: str, namespace: str) -> None:
+def write_kubeconfig(file: Path, cluster: dict[str, Any], user: str, token: str, namespace: str) -> None:
     config = {
         "apiVersion": "v1",
         "kind": "Config",

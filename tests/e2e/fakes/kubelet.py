@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import itertools
 import json
+import re
 import time
 
 from tests.cluster.api import Api, ApiError, Object
@@ -29,6 +30,7 @@ class Kubelets:
         self.api, self.trainer, self.replicas, self.logs = api, trainer, replicas, logs
         self._addresses = (f"10.250.{a}.{b}" for a, b in itertools.product(range(256), range(1, 255)))
         self._since: dict[str, float] = {}
+        self._received: dict[str, int] = {}
 
     def step(self) -> None:
         nodes = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes") if not is_simulated(node)}
@@ -41,7 +43,7 @@ class Kubelets:
                 elif "podIP" not in pod["status"]:
                     self._start(pod)
                 elif pod["status"].get("phase") == "Running":
-                    if self._sleeps(pod) or self._converts(pod):
+                    if self._sleeps(pod) or self._receives(pod) or self._converts(pod):
                         continue
                     if _serves(pod):
                         self._probe(pod)
@@ -82,6 +84,19 @@ class Kubelets:
             self._end(pod, 0)
         return True
 
+    def _receives(self, pod: Object) -> bool:
+        """Whether the pod's program is a web server. It prints the notifications of its namespace."""
+        command = pod["spec"]["containers"][0].get("command") or []
+        if command[:2] != ["python", "-c"] or "HTTPServer" not in command[2]:
+            return False
+        metadata = pod["metadata"]
+        known = self._received.get(metadata["uid"], 0)
+        new = self.trainer.notifications[known:]
+        self._received[metadata["uid"]] = known + len(new)
+        lines = ["NOTIFIED " + json.dumps(body) for namespace, body in new if namespace == metadata["namespace"]]
+        self.logs.write((metadata["namespace"], metadata["name"], pod["spec"]["containers"][0]["name"]), lines)
+        return True
+
     def _converts(self, pod: Object) -> bool:
         """Whether the pod runs another program of the image than the trainer. It ends at once.
 
@@ -102,6 +117,10 @@ class Kubelets:
             metadata = pod["metadata"]
             key = (metadata["namespace"], metadata["name"], pod["spec"]["containers"][0]["name"])
             self.logs.write(key, ["SLIPWAY_EVALUATION " + json.dumps(result)])
+        elif command[:2] == ["sh", "-c"] and (kept := re.search(r"zcat \S+/([a-z0-9-]+)/logs/", command[2])):
+            metadata = pod["metadata"]
+            key = (metadata["namespace"], metadata["name"], pod["spec"]["containers"][0]["name"])
+            self.logs.write(key, self.trainer.stored(metadata["namespace"], kept[1]))
         elif command[:2] != ["python", "-c"]:
             return False
         self._end(pod, 0)

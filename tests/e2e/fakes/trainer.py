@@ -24,6 +24,7 @@ class _Run:
     attempt: str = ""
     begun: float = 0.0
     ended: dict[str, tuple[int, str]] = field(default_factory=dict)  # by attempt
+    lines: list[str] = field(default_factory=list)  # what the storage keeps of the output
 
 
 class Trainer:
@@ -35,6 +36,13 @@ class Trainer:
     def __init__(self, write_log: Print) -> None:
         self._write_log = write_log
         self._runs: dict[tuple[str, str], _Run] = {}
+        self.notifications: list[tuple[str, Object]] = []
+        """The namespace and the body of each notification."""
+
+    def stored(self, namespace: str, run: str) -> list[str]:
+        """The output of the run, and its record, as the pod of tests/e2e/test_records.py prints them."""
+        found = self._runs.get((namespace, run), _Run())
+        return [*found.lines, "RECORD " + json.dumps({"version": 1, "state": "succeeded", "steps": found.step})]
 
     def ended(self, namespace: str, run: str, uid: str) -> tuple[int, str] | None:
         """The exit code and the last message of this attempt's training; None if it has not ended."""
@@ -71,6 +79,8 @@ class Trainer:
         if not run.begun:
             run.begun, run.step = now, run.checkpoint
             self._event(key, "loop_started", step=run.step, steps=steps, devices=hosts)
+            if not run.step:
+                self._notify(metadata, "started", "started training.")
         upto = min(steps, run.step + max(1, int((now - run.begun) / STEP_SECONDS)))
         run.begun = now
         lines = []
@@ -84,10 +94,16 @@ class Trainer:
             if (step + 1) % period == 0:
                 run.checkpoint = step + 1
         self._write_log(key, lines)
+        run.lines += lines
         run.step = upto
         if upto == steps:
+            self._notify(metadata, "ended", "has succeeded.")
             run.ended[attempt] = (0, "Job finished successfully.")
         return upto == steps
+
+    def _notify(self, metadata: Object, event: str, words: str) -> None:
+        run = metadata["labels"]["slipway.dev/run"]
+        self.notifications.append((metadata["namespace"], {"event": event, "run": run, "text": f"Run {run} {words}"}))
 
     def _event(self, key: tuple[str, str, str], event: str, **more: object) -> None:
         self._write_log(key, ["SLIPWAY_EVENT " + json.dumps({"event": event, "time": _now(), **more})])
