@@ -175,7 +175,8 @@ def _no_accelerator(name: str, table: Mapping[str, Any]) -> str:
         if shape:
             return f'unknown accelerator "{name}"; use slice.accelerator: {known} and slice.topology: {shape}.'
         return f'unknown accelerator "{name}"; use slice.accelerator: {known}. {_no_count(known, table[known], wanted)}'
-    labelled = [row for row in table if table[row].get("label") == name]  # the value of GKE's node label
+    # The value of GKE's node label, or a machine type.
+    labelled = [row for row in table if name in (table[row].get("label"), *table[row].get("machineTypes", ()))]
     alias = labelled[0] if labelled else _ALIASES.get(name.lower())
     begins = [row for row in table if row.startswith(name.lower())]
     near = [alias] if alias in table else begins or get_close_matches(name.lower(), list(table), n=1)

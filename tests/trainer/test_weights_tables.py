@@ -324,6 +324,13 @@ def test_values_of_another_type_are_named(tmp_path: Path, changes: dict[str, Any
     assert says in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["x", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3, "b": "c"}}'])
+def test_an_index_that_is_not_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"index\.json is not a valid index of safetensors files\.$"):
+        read_folder(tmp_path)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_library_reads_the_files_and_each_has_its_share(tmp_path: Path, dtype: str) -> None:
     random = np.random.default_rng(0)

@@ -121,6 +121,7 @@ def test_an_invalid_slice_is_a_sentence(accelerator: str, topology: str, key: st
     [
         *[("h100", "h100-80gb"), ("trillium", "v6e"), ("b20", "b200"), ("V6E", "v6e")],
         *[("tpu-v6e-slice", "v6e"), ("tpu-v5-lite-podslice", "v5e")],
+        *[("ct6e-standard-4t", "v6e"), ("a3-megagpu-8g", "h100-mega"), ("tpu7x-standard-4t", "tpu7x")],
     ],
 )
 def test_an_unknown_accelerator_gets_a_guess(name: str, guess: str) -> None:

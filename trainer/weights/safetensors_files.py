@@ -124,7 +124,8 @@ def read_folder(folder: Path) -> dict[str, Stored]:
     if (folder / INDEX).is_file():
         try:
             files = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+            files = [Path(name).name for name in files]  # next to the index
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ConfigError(f"{folder / INDEX} is not a valid index of safetensors files.") from error
     else:
         files = ["model.safetensors"]
