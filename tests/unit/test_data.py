@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer import data
+from trainer.data import corpus as corpora
+from trainer.data import text as text_files
 from trainer.errors import ConfigError
 
 
@@ -38,7 +40,7 @@ def test_units_of_text_join_to_the_file(tmp_path_factory: pytest.TempPathFactory
     path.write_bytes(raw)
     units = [data.Unit(str(path), at, min(at + length, len(raw))) for at in range(0, len(raw), length)]
     with path.open("rb") as file:
-        pieces = [data._read_range(file, unit, lines_only=False)[0] for unit in units]
+        pieces = [text_files._read_range(file, unit, lines_only=False)[0] for unit in units]
     assert b"".join(pieces) == raw
     for piece in pieces:
         piece.decode()
@@ -57,7 +59,7 @@ def test_units_of_json_lines_hold_each_line_once(
 
 
 def test_a_json_line_longer_than_a_read_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "_NEWLINE_WINDOW", 8)  # a real window needs lines of 64 KiB
+    monkeypatch.setattr(text_files, "_NEWLINE_WINDOW", 8)  # a real window needs lines of 64 KiB
     path = tmp_path / "a.jsonl"
     rows = ["short", "long " * 20, "é" * 30, "the last line has no newline"]
     path.write_text("\n".join(json.dumps({"body": row}) for row in rows))
@@ -332,7 +334,7 @@ def test_an_error_that_a_restart_may_fix_does_not_end_the_run(tmp_path: Path, na
 
 
 def test_a_large_corpus_is_checked_at_the_ends_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "_CHECK_WHOLE", 10)
+    monkeypatch.setattr(corpora, "_CHECK_WHOLE", 10)
     good = write_invalid(tmp_path, "a.txt", b"good text\n" * 2000)
     assert len(corpus(good).train) > 2
     for at, refused in ((0, True), (10_000, False), (19_990, True)):
