@@ -296,6 +296,8 @@ def check(config: RunConfig) -> dict[str, Any]:
             f"tuning.method: {config.tuning.method} changes a model that exists; set from to a run or to imported "
             "weights."
         )
+    if config.tuning.lora is not None and not config.tuning.applies:
+        raise ConfigError("tuning.adapter changes a model that exists; set tuning.method to sft, dpo or orpo.")
     if config.tuning.reads_pairs:
         preferences.require_simple_loss(derived)
     if config.tuning.keeps_base and not derived.get("load_parameters_path"):

@@ -421,7 +421,7 @@ class _Hooks:
                     self._precompute(device_state, constants)
             elif self.config.tuning.method == DPO:
                 self._reference = preferences.Reference(
-                    constants["config"], device_state["mesh"], device_state["model"]
+                    self.config.tuning, constants["config"], device_state["mesh"], device_state["model"]
                 )
             if self._reader is not None and self.config.tuning.samples and variables["eval_data_iterator"] is not None:
                 self._samples = samples.Samples(
@@ -501,7 +501,7 @@ class _Hooks:
             # The step is compiled with donated arguments, so count before it.
             counts = pipeline.counts(batch, pairs=pairs) if self._reader is not None else {}
             counts |= self._shares.scalars() if self._shares is not None else {}
-            state, metrics = train_step(state, self._with_reference(batch), *args)
+            state, metrics = train_step(state, self._with_reference(batch, state), *args)
             metrics["scalar"] |= counts
             if pairs:
                 preferences.measures(metrics["scalar"])
@@ -510,16 +510,16 @@ class _Hooks:
 
         return step
 
-    def _with_reference(self, batch: Any) -> Any:
+    def _with_reference(self, batch: Any, state: Any) -> Any:
         if self._reference is None:
             return batch
-        return {**batch, preferences.REFERENCE: self._reference.of(batch)}
+        return {**batch, preferences.REFERENCE: self._reference.of(batch, state["model"])}
 
     def _with_measures(self, eval_step: Any) -> Any:
         """Return the compiled evaluation of a batch of pairs, with its measures recorded."""
 
         def step(state: Any, batch: Any, *args: Any) -> Any:
-            metrics = eval_step(state, self._with_reference(batch), *args)
+            metrics = eval_step(state, self._with_reference(batch, state), *args)
             if self._evaluation is not None:
                 self._evaluation.add(metrics["scalar"])
             return metrics

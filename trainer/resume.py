@@ -39,8 +39,9 @@ def check(config: RunConfig) -> None:
     adapters = Tuning.of(kept).lora
     if config.tuning.lora != adapters or (adapters and kept.get("from") != config.tree.get("from")):
         raise ConfigError(
-            f"{config.name} cannot continue from its last checkpoint: from, tuning.method or tuning.lora has changed, "
-            "and its adapters belong to the earlier values; change them back, or submit under a new name."
+            f"{config.name} cannot continue from its last checkpoint: from, tuning.method, tuning.adapter or "
+            "tuning.lora has changed, and its adapters belong to the earlier values; change them back, or submit under "
+            "a new name."
         )
     if config.corpus is not None and (hosts := _hosts(kept)) not in (None, config.hosts):
         raise _refused(config, "the number of hosts", hosts, config.hosts, done)

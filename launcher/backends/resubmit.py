@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.backends.base import State
+from launcher.config.maxtext import models
 from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def decide(
     more = succeeded and bool(difference)
     if (done or (done is None and succeeded)) and (blocked := resume.obstacles(old, new, done, more)):
         hint = f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}."
-        if (old.get("tuning") or {}).get("method") in ("lora", "qlora"):  # `from` refuses a run with adapters only
+        if models.adapter(old.get("tuning")):  # `from` refuses a run with adapters only
             hint = f"To start from its result: launcher export {name} --merge, launcher import, --set from=WEIGHTS."
         message = f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked)
         raise LauncherError(message, hint)

@@ -27,8 +27,8 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     if models.name_of(ours) == models.name_of(theirs) == "default":
         pairs |= {f"train.{key}": (bool(theirs.get(key)), bool(ours.get(key))) for key in _SWITCHES.split()}
     tunings = [each.get("tuning") or {} for each in (old, new)]
-    if any(each.get("method") in models.ADAPTERS for each in tunings):
-        pairs |= {f"tuning.{key}": tuple(each.get(key) for each in tunings) for key in ("method", "lora")}
+    if any(map(models.adapter, tunings)):
+        pairs |= {f"tuning.{key}": tuple(each.get(key) for each in tunings) for key in ("method", "adapter", "lora")}
         pairs["from"] = (old.get("from"), new.get("from"))
     if ours.get("enable_checkpointing") is False:  # it would start again
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)

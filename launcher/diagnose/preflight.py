@@ -202,7 +202,7 @@ def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
     if theirs != ours:
         text = f"from: the checkpoints of the run {source.name} are in {theirs}, and this run searches them in {ours}."
         yield _problem(plan.values, "weights", ERROR, "from", text, ("Use the storage of that run.",))
-    elif (run.config.get("tuning") or {}).get("method") in models.ADAPTERS:
+    elif models.adapter(run.config.get("tuning")):
         text = f"from: the checkpoints of {source.name} have adapters only, and a run starts from a whole model."
         hint = f"Import what launcher export {source.name} --merge writes: docs/how-to/fine-tune-with-adapters.md."
         yield _problem(plan.values, "weights", ERROR, "from", text, (hint,))

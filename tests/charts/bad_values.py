@@ -1372,6 +1372,21 @@ BAD = [
         'tuning.template is "chat.jinja", a relative path, and the pods do not have the files of this machine;',
         RUNS,
     ),
+    InvalidValues(
+        "tuning.adapter", "tuning: {adapter: lora}", "tuning.adapter: lora changes a model that exists;", RUNS
+    ),
+    InvalidValues(
+        "tuning.adapter",
+        "from: base\ntuning: {method: lora, adapter: qlora}\ndata: {corpus: '', files: [/data/a.jsonl]}",
+        "tuning.adapter is qlora, and tuning.method is lora; remove one of them.",
+        RUNS,
+    ),
+    InvalidValues(
+        "tuning.adapter",
+        "from: base\ntuning: {method: qlora, adapter: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}",
+        "tuning.adapter is lora, and tuning.method is qlora; remove one of them.",
+        RUNS,
+    ),
 ]
 """Rows with one mistake each."""
 
@@ -1546,6 +1561,10 @@ GOOD_VALUES = {
     "adapters": (
         "from: base\ntuning: {method: lora, lora: {rank: 8, targets: [q_proj]}}\n"
         "data: {corpus: '', files: [/data/a.jsonl]}",
+        RUNS,
+    ),
+    "pairs with adapters": (
+        "from: base\ntuning: {method: dpo, adapter: qlora}\ndata: {corpus: '', files: [/data/a.jsonl]}",
         RUNS,
     ),
     "the text of a chat template": (

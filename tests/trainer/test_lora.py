@@ -25,19 +25,29 @@ from tests.tiny_model import TINY_MODEL
 from tests.trainer import hf_forward
 from tests.trainer.reference_models import inputs, write_config
 from tests.trainer.runs import CHECKOUT, Run, TrainingHarness, numbers
-from tests.trainer.test_tuning import KEYS, WITH_GENERATION, question, write
+from tests.trainer.test_preferences import BETA, dpo, encoded, log_probabilities, pairs
+from tests.trainer.test_preferences import conversations as both
+from tests.trainer.test_tuning import KEYS, question, write
 from trainer.tuning.template import PLAIN
 from trainer.weights.safetensors_files import _read_header
 
 METHODS = ("lora", "qlora")
 RANK, ALPHA = 4, 6
 ROWS = [question(number) for number in (128, 7, 12, 31)]
+PAIRS = pairs(3)
+TARGETS = ["q_proj", "down_proj"]
+SAMPLES = ["Is it even or odd: 3 5 8", "Who is there?"]
+RUNS: dict[str, dict[str, Any]] = {
+    "lora": {"method": "dpo", "adapter": "lora", "beta": BETA, "samples": SAMPLES},
+    "qlora": {"method": "qlora", "lora": {"targets": TARGETS}},
+}
+"""Adapters that are trained on pairs, and quantized ones of some matrices that are trained on conversations."""
 
 
 def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[str, Any], **train: Any) -> Path:
     data = {
         "files": [str(file)],
-        "heldOut": {"fraction": 0},
+        "heldOut": {"fraction": 0.1 if lora.get("samples") else 0},
         "tokenizer": {"kind": "sentencepiece", "path": str(lab.tokenizer)},
     }
     weights = str(base.folder / "checkpoints" / "3" / "items")
@@ -51,23 +61,19 @@ def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[st
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the data of RUNS."""
+    folder = tmp_path_factory.mktemp("data")
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in pairs(300)))
+    return {"lora": path, "qlora": write(folder / "questions.jsonl", list(range(100, 400)))}
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("questions") / "train.jsonl", list(range(100, 400)))
-
-
-@pytest.fixture(scope="module")
-def runs_to_the_end(lab: TrainingHarness, base: Run, questions: Path) -> dict[str, Run]:
-    """A run of each method."""
+def runs_to_the_end(lab: TrainingHarness, base: Run, files: dict[str, Path]) -> dict[str, Run]:
     runs = {}
     for method in METHODS:
-        run = lab.train(config(lab, f"{method}-whole", base, questions, {"method": method}), "--no-ray")
+        run = lab.train(config(lab, f"{method}-whole", base, files[method], RUNS[method]), "--no-ray")
         assert run.process.returncode == 0, run.output()[-3000:]
         runs[method] = run
     return runs
@@ -105,61 +111,53 @@ def with_adapter(model: Any, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-def test_steps_are_those_of_another_implementation(lab: TrainingHarness, base: Run, rows: Path, tmp_path: Path) -> None:
-    path = config(
-        lab,
-        "lora-steps",
-        base,
-        rows,
-        {},
-        steps=2,
-        checkpoint_period=1,
-        per_device_batch_size=len(ROWS),
-        packing=False,
-        enable_data_shuffling=False,
-        opt_type="sgd",
-        learning_rate=0.5,
-        warmup_steps_fraction=0,
-        gradient_clipping_threshold=0,
-        max_target_length=128,
-    )
+@pytest.mark.parametrize("method", ["lora", "dpo"])
+def test_steps_are_those_of_another_implementation(
+    lab: TrainingHarness, base: Run, tmp_path: Path, method: str
+) -> None:
+    """The second step continues from the checkpoint of the first one. The reference of DPO is the frozen base."""
+    examples: list[dict[str, Any]] = ROWS if method == "lora" else PAIRS
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in examples))
+    first_step: dict[str, Any] = {
+        "learning_rate_schedule_steps": 2,
+        "checkpoint_period": 1,
+        "per_device_batch_size": len(examples),
+        "packing": False,
+        "enable_data_shuffling": False,
+        "opt_type": "sgd",
+        "learning_rate": 0.5,
+        "warmup_steps_fraction": 0,
+        "gradient_clipping_threshold": 0,
+        "max_target_length": 128,
+    }
+    lora = {"method": "lora"} if method == "lora" else {"method": "dpo", "adapter": "lora", "beta": BETA}
     before = {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
+    path = config(lab, f"{method}-steps", base, rows, lora, **first_step, steps=2)
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
     assert before == {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
     lines = [line for line in run.metrics() if "loss" in line]
-    assert [line["examples"] for line in lines] == [len(ROWS), len(ROWS)]
+    assert [line["examples"] for line in lines] == [len(examples), len(examples)]
 
     mx.set_default_device(mx.cpu)
     whole = exported(base.folder / "run.json", tmp_path / "base")
     first, second = (exported(path, tmp_path / str(step), "--step", str(step)) for step in (0, 1))
     tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
-    encoded = [
-        tokenizer.apply_chat_template(
-            row["messages"],
-            chat_template=WITH_GENERATION,
-            tokenize=True,
-            return_dict=True,
-            return_assistant_tokens_mask=True,
-        )
-        for row in ROWS
-    ]
-    total = sum(sum(each["assistant_masks"][1:]) for each in encoded)
+    talks = [row["messages"] for row in ROWS] if method == "lora" else [talk for row in PAIRS for talk in both(row)]
+    given = encoded(tokenizer, talks)
+    model, _ = load_model(whole)
+    reference = mx.array(np.array(log_probabilities(model, given)[0]))
 
     def loss(network: Any) -> Any:
-        summed = mx.array(0.0)
-        for each in encoded:
-            ids = mx.array([each["input_ids"]])
-            losses = nn.losses.cross_entropy(network(ids[:, :-1]).astype(mx.float32), ids[:, 1:])
-            summed = summed + (losses * mx.array([each["assistant_masks"][1:]])).sum()
-        return summed / total
+        sums, lengths = log_probabilities(network, given)
+        return -sums.sum() / lengths.sum() if method == "lora" else dpo(sums, reference)
 
-    model, _ = load_model(whole)
     assert lines[0]["loss"] == pytest.approx(float(loss(model)), abs=1e-5)  # B starts as zeros
     old = with_adapter(model, first)
     value, gradients = nn.value_and_grad(model, loss)(model)
     assert lines[1]["loss"] == pytest.approx(float(value), abs=1e-5)
-    assert lines[1]["loss"] < lines[0]["loss"]
+    assert lines[1]["loss"] < lines[0]["loss"] - 1e-3
     slopes, new = dict(tree_flatten(gradients)), tensors(second)
     assert len(slopes) == len(new) == 2 * 7 * TINY_MODEL["base_num_decoder_layers"]
     for name, slope in slopes.items():
@@ -169,41 +167,30 @@ def test_steps_are_those_of_another_implementation(lab: TrainingHarness, base: R
         key = f"base_model.model.{matrix}.{'lora_A' if part == 'lora_a' else 'lora_B'}.weight"
         expected = old[key] - scale * lines[1]["learning_rate"] * np.array(slope).T
         np.testing.assert_allclose(new[key], expected, atol=1e-4, err_msg=name)
-        assert np.abs(new[key] - old[key]).max() > 1e-4
-
-
-def test_initial_values_are_those_of_peft(lab: TrainingHarness, base: Run, rows: Path, tmp_path: Path) -> None:
-    """A is uniform within the inverse root of its inputs, and differs from layer to layer."""
-    path = config(
-        lab, "lora-first", base, rows, {"lora": {"targets": ["q_proj", "down_proj"]}}, steps=1, opt_type="sgd"
-    )
-    run = lab.train(path, "--no-ray")
-    assert run.process.returncode == 0, run.output()[-3000:]
-    folder = exported(path, tmp_path / "adapter")
-    found = tensors(folder)
-    names = {name.removeprefix("base_model.model.model.layers.") for name in found}
-    assert names == {
-        f"{layer}.{matrix}.{part}.weight"
-        for layer in range(2)
-        for matrix in ("self_attn.q_proj", "mlp.down_proj")
-        for part in ("lora_A", "lora_B")
-    }
+        assert np.abs(new[key] - old[key]).max() > (1e-4 if method == "lora" else 0)
+    settings = json.loads((first / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == "base@3"
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
+    # The first step changes B only. A is as peft creates it: uniform within the inverse root of its inputs, and it
+    # differs from layer to layer.
     for name, width in (("self_attn.q_proj", 32), ("mlp.down_proj", 64)):
-        layers = [found[f"base_model.model.model.layers.{layer}.{name}.lora_A.weight"] for layer in range(2)]
+        layers = [old[f"base_model.model.model.layers.{layer}.{name}.lora_A.weight"] for layer in range(2)]
         assert not np.allclose(layers[0], layers[1])
         for layer in layers:
             assert 0.8 * width**-0.5 < np.abs(layer).max() <= width**-0.5
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    assert settings["base_model_name_or_path"] == "base@3"
-    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_kill_changes_no_number(
-    lab: TrainingHarness, base: Run, questions: Path, runs_to_the_end: dict[str, Run], method: str
+    lab: TrainingHarness,
+    base: Run,
+    files: dict[str, Path],
+    runs_to_the_end: dict[str, Run],
+    tmp_path: Path,
+    method: str,
 ) -> None:
     whole = runs_to_the_end[method]
-    path = config(lab, f"{method}-killed", base, questions, {"method": method}, learning_rate_schedule_steps=40)
+    path = config(lab, f"{method}-killed", base, files[method], RUNS[method])
     run = lab.start(path, "--no-ray")
     run.until(lambda: run.step() >= 20)
     run.process.kill()
@@ -213,14 +200,24 @@ def test_a_kill_changes_no_number(
     assert run.events()[-1]["step"] in (1, 11, 21, 31)  # a checkpoint is written in the background
     assert numbers(run.metrics()) == numbers(whole.metrics())
     losses = [line["loss"] for line in whole.metrics() if "loss" in line]
-    assert losses[-1] < losses[0] - 1
+    if method == "lora":
+        assert losses[0] == pytest.approx(np.log(2), abs=1e-5)  # the model is the reference
+        assert whole.metrics()[-1]["eval_reward_accuracy"] > 0.7
+        last = [[(each["prompt"], each["message"]) for each in one.events("sample")[-2:]] for one in (run, whole)]
+        assert last[0] == last[1]
+    assert losses[-1] < losses[0] - (0.1 if method == "lora" else 1)
 
     # Only the adapters and their optimizer are in a checkpoint.
     saved = json.loads((run.folder / "checkpoints" / "39" / "items" / "_METADATA").read_text())["tree_metadata"]
     weights = [name for name in saved if name.startswith("('params'")]
-    assert len(weights) == 14
+    assert len(weights) == (14 if method == "lora" else 2 * len(TARGETS))
     assert all(name.endswith(("_lora_a')", "_lora_b')")) for name in weights)
     assert any("'mu'" in name for name in saved)
+
+    if method == "qlora":
+        settings = json.loads((exported(path, tmp_path / "adapter") / "adapter_config.json").read_text())
+        assert settings["target_modules"] == TARGETS
+        assert {name.split(".")[-3] for name in tensors(tmp_path / "adapter")} == {*TARGETS}
 
     (base.folder / "checkpoints" / "3" / "items" / "_METADATA").touch()  # the same content
     if method == "lora":
@@ -237,7 +234,7 @@ def test_a_kill_changes_no_number(
 def test_the_text_is_that_of_the_weights_with_the_adapter(
     base: Run, runs_to_the_end: dict[str, Run], tmp_path: Path
 ) -> None:
-    """The launcher merges them first; here, they are not merged."""
+    """That of generate, for which the launcher merges them, and of tuning.samples. Here, they are not merged."""
     mx.set_default_device(mx.cpu)
     folder = runs_to_the_end["lora"].folder
     words = ("generate", str(folder), "def main(", "--temperature", "0", "--max-tokens", "12", "-o", "json")
@@ -253,17 +250,26 @@ def test_the_text_is_that_of_the_weights_with_the_adapter(
     tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
     prompt = tokenizer.encode("def main(")
 
-    def following(count: int) -> list[int]:
-        tokens = list(prompt)
+    def following(count: int, begin: list[int]) -> list[int]:
+        tokens = list(begin)
         for _ in range(count):
             tokens.append(int(np.array(model(mx.array([tokens]))[0, -1].astype(mx.float32)).argmax()))
         return tokens
 
-    plain = following(12)
+    plain = following(12, prompt)
     with_adapter(model, exported(folder / "run.json", tmp_path / "adapter"))
-    tokens = following(12)
+    tokens = following(12, prompt)
     assert tokens != plain
     assert text == tokenizer.decode(tokens)[len(tokenizer.decode(prompt)) :]
+
+    events = runs_to_the_end["lora"].events("sample")[-2:]
+    assert [(event["step"], event["prompt"]) for event in events] == [(40, prompt) for prompt in SAMPLES]
+    for event in events:
+        asked = f"Question: {event['prompt']}\nAnswer:"
+        ids = tokenizer.encode(asked, add_special_tokens=False)
+        answer = following(TINY_MODEL["max_target_length"] // 2, ids)[len(ids) :]
+        end = answer.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in answer else len(answer)
+        assert event["message"] == tokenizer.decode(answer[:end], skip_special_tokens=True).strip()
 
 
 FAMILIES = ("llama3.1", "gemma3-short", "mixtral")

@@ -126,9 +126,51 @@ def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, pr
         assert have == pytest.approx(want, rel=2e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("method", "parts"), [("dpo", 1), ("dpo", 2), ("orpo", 1)])
+def conversations(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Return the messages of both answers of a row."""
+    prompt = row.get("prompt", [])
+    prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    ends = [row["chosen"], row["rejected"]]
+    return [[*prompt, *([{"role": "assistant", "content": end}] if isinstance(end, str) else end)] for end in ends]
+
+
+def encoded(tokenizer: Any, talks: list[list[dict[str, Any]]]) -> list[tuple[Any, Any]]:
+    """Return the tokens of each conversation, and 1 for each token that counts, as transformers computes them."""
+    made = [
+        tokenizer.apply_chat_template(
+            each, chat_template=WITH_GENERATION, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        for each in talks
+    ]
+    return [(mx.array([each["input_ids"]]), mx.array([each["assistant_masks"][1:]])) for each in made]
+
+
+def log_probabilities(network: Any, talks: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Return the log probability of the tokens of each conversation that count, and their number."""
+    sums, lengths = [], []
+    for ids, mask in talks:
+        losses = nn.losses.cross_entropy(network(ids[:, :-1]).astype(mx.float32), ids[:, 1:])
+        sums.append(-(losses * mask).sum())
+        lengths.append(mask.sum())
+    return mx.stack(sums), mx.stack(lengths)
+
+
+def dpo(sums: Any, reference: Any) -> Any:
+    """Return the loss of pairs of log probabilities: equation 7 of arXiv 2305.18290."""
+    rewards = (BETA * (sums - reference)).reshape(-1, 2)
+    return -nn.log_sigmoid(rewards[:, 0] - rewards[:, 1]).mean()
+
+
+def orpo(sums: Any, lengths: Any) -> Any:
+    """Return the loss of pairs of log probabilities: equations 4 to 7 of arXiv 2403.07691."""
+    means = (sums / lengths).reshape(-1, 2)
+    odds = means - mx.log(1 - mx.exp(means))
+    return (-means[:, 0] - BETA * nn.log_sigmoid(odds[:, 0] - odds[:, 1])).mean()
+
+
+@pytest.mark.parametrize(("method", "parts"), [("dpo", 2), ("orpo", 1)])
 def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str, parts: int) -> None:
-    """One step of SGD. Several pairs share a sequence."""
+    """One step of SGD. Several pairs share a sequence; the gradients of DPO are accumulated in two parts."""
     rows = pairs(6)
     one = {"steps": 1, "per_device_batch_size": 2, "max_target_length": 512, "opt_type": "sgd"}
     one |= {
@@ -138,7 +180,7 @@ def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: 
         "gradient_clipping_threshold": 0,
     }
     one |= {"gradient_accumulation_steps": parts, "num_epoch": 1}
-    run = lab.train(config(lab, f"{method}-step-{parts}", base, rows, method, 0, **one), "--no-ray")
+    run = lab.train(config(lab, f"{method}-step", base, rows, method, 0, **one), "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
     (line,) = [line for line in run.metrics() if "loss" in line]
     assert line["examples"] == len(rows)
@@ -146,42 +188,13 @@ def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: 
     mx.set_default_device(mx.cpu)
     folder = exported(lab, base)
     model, _ = load_model(folder)
-    reference, _ = load_model(folder)
     tokenizer = mlx_lm.load(str(folder))[1]._tokenizer
-
-    def conversations(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        prompt = row.get("prompt", [])
-        prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ends = [row["chosen"], row["rejected"]]
-        return [[*prompt, *([{"role": "assistant", "content": end}] if isinstance(end, str) else end)] for end in ends]
-
-    encoded = [
-        tokenizer.apply_chat_template(
-            each, chat_template=WITH_GENERATION, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-        )
-        for row in rows
-        for each in conversations(row)
-    ]
-
-    def log_probabilities(network: Any) -> tuple[Any, Any]:
-        sums, lengths = [], []
-        for each in encoded:
-            ids, mask = mx.array([each["input_ids"]]), mx.array([each["assistant_masks"][1:]])
-            losses = nn.losses.cross_entropy(network(ids[:, :-1]).astype(mx.float32), ids[:, 1:])
-            sums.append(-(losses * mask).sum())
-            lengths.append(mask.sum())
-        return mx.stack(sums).reshape(-1, 2), mx.stack(lengths).reshape(-1, 2)
-
-    before, _ = log_probabilities(reference)
+    talks = encoded(tokenizer, [each for row in rows for each in conversations(row)])
+    before = mx.array(np.array(log_probabilities(model, talks)[0]))
 
     def loss(network: Any) -> Any:
-        sums, lengths = log_probabilities(network)
-        if method == "dpo":  # equation 7 of arXiv 2305.18290
-            rewards = BETA * (sums - before)
-            return -nn.log_sigmoid(rewards[:, 0] - rewards[:, 1]).mean()
-        means = sums / lengths  # equations 4 to 7 of arXiv 2403.07691
-        odds = means - mx.log(1 - mx.exp(means))
-        return (-means[:, 0] - BETA * nn.log_sigmoid(odds[:, 0] - odds[:, 1])).mean()
+        sums, lengths = log_probabilities(network, talks)
+        return dpo(sums, before) if method == "dpo" else orpo(sums, lengths)
 
     value, gradients = nn.value_and_grad(model, loss)(model)
     assert line["loss"] == pytest.approx(float(value), abs=1e-5)

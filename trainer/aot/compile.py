@@ -211,8 +211,8 @@ def _announce(topology: Topology) -> None:
 def traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     """Return the traced step and the shapes of the train state. Use the process for no other step.
 
-    The step of DPO includes its reference in memory: the weights are an argument, and their forward pass is a part of
-    the step. The log probabilities of a precomputed one are in the batch.
+    The step of DPO includes its reference in memory: its forward pass is a part of the step, and its weights are an
+    argument, unless they are those below the adapters. The log probabilities of a precomputed one are in the batch.
     """
     with lora.installed() if tuning.lora else contextlib.nullcontext():
         return _traced(config, mesh, tuning)
@@ -239,7 +239,8 @@ def _traced(config: Any, mesh: Any, tuning: Tuning) -> tuple[Any, Any]:
     )
     if tuning.method == DPO and not tuning.is_precomputed:
         step = preferences.with_reference(step, model, config.gradient_accumulation_steps)
-        inputs, in_shardings = (*inputs, inputs[0]["model"]), (*in_shardings, in_shardings[0]["model"])
+        if tuning.copies_weights:
+            inputs, in_shardings = (*inputs, inputs[0]["model"]), (*in_shardings, in_shardings[0]["model"])
     with jax.set_mesh(mesh), train_compile.axis_rules(config.logical_axis_rules):
         jitted = jax.jit(
             step,

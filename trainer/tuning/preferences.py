@@ -2,8 +2,9 @@
 
 A sequence has pairs of segments: the better answer is odd, the worse answer is the next one (pipeline.py). MaxText's
 own function runs the model, so all else of its step is unchanged. Its cross-entropy of each token is the negative log
-probability, which is summed by segment. The reference of DPO is the weights that the run started from; their log
-probabilities arrive with the batch: computed with it, or before the first step (precomputed.py).
+probability, which is summed by segment. The reference of DPO is the weights that the run started from: a copy of them,
+or in a run with adapters the model without these. Their log probabilities arrive with the batch: computed with it, or
+before the first step (precomputed.py).
 """
 
 from __future__ import annotations
@@ -175,17 +176,39 @@ def log_probabilities(graph: Any, parts: int) -> Callable[[Any, Mapping[str, Any
     return of_batch
 
 
+def without_adapters(state: Any) -> Any:
+    """Return the state of a model whose adapters add zero."""
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    adapters, frozen = nnx.split_state(state, nnx.LoRAParam, ...)
+    return nnx.merge_state(frozen, jax.tree.map(jnp.zeros_like, adapters))
+
+
 class Reference:
     """The model that a run of DPO started from, in memory: it computes the log probabilities of a batch."""
 
-    def __init__(self, config: Any, mesh: Any, model: Any) -> None:
-        """Read the weights that `config`, MaxText's, names in load_parameters_path. `model` is the one that trains."""
+    def __init__(self, tuning: Tuning, config: Any, mesh: Any, model: Any) -> None:
+        """Read the weights that `config`, MaxText's, names in load_parameters_path, unless the model that trains,
+        `model`, has them."""
         import jax
         from flax import nnx
-        from maxtext.common import checkpointing
         from maxtext.utils import sharding
 
         graph, state = nnx.split(model)
+        self._state = self._read(config, state) if tuning.copies_weights else None
+        compute = log_probabilities(graph, config.gradient_accumulation_steps)
+        if not tuning.copies_weights:
+            with_adapters, compute = compute, lambda state, batch: with_adapters(without_adapters(state), batch)
+        self._compute = jax.jit(compute, out_shardings=sharding.get_input_data_sharding(config, mesh))
+
+    @staticmethod
+    def _read(config: Any, state: Any) -> Any:
+        import jax
+        from flax import nnx
+        from maxtext.common import checkpointing
+
         wanted = checkpointing._abstract_params(state)
         weights = checkpointing.load_params_from_path(
             config.load_parameters_path,
@@ -197,27 +220,24 @@ class Reference:
         paths = {path for path, _ in nnx.to_flat_state(wanted)}
         # The step deletes the arrays of its state.
         others = jax.tree.map(lambda leaf: leaf.copy(), state.filter(lambda path, _: path not in paths))
-        self._state = nnx.merge_state(weights, others)
-        self._compute = jax.jit(
-            log_probabilities(graph, config.gradient_accumulation_steps),
-            out_shardings=sharding.get_input_data_sharding(config, mesh),
-        )
+        return nnx.merge_state(weights, others)
 
-    def of(self, batch: Mapping[str, Any]) -> Any:
-        """Return the log probabilities of the targets, float32 [batch, length]."""
-        return self._compute(self._state, dict(batch))
+    def of(self, batch: Mapping[str, Any], state: Any) -> Any:
+        """Return the log probabilities of the targets, float32 [batch, length]. `state` is that of the model that
+        trains."""
+        return self._compute(state if self._state is None else self._state, dict(batch))
 
 
 def with_reference(step: Callable[..., Any], graph: Any, parts: int) -> Callable[..., Any]:
     """Return the step of a state, a batch and the state of the reference, as one program. `forecast` compiles it.
 
-    `graph` is that of the train state.
+    `graph` is that of the train state. Without a state of the reference, it is the model without its adapters.
     """
     from flax import nnx
 
-    def whole(state: Any, batch: Mapping[str, Any], reference: Any) -> Any:
+    def whole(state: Any, batch: Mapping[str, Any], reference: Any = None) -> Any:
         own, _ = nnx.split(nnx.merge(graph, state).model)
-        values = log_probabilities(own, parts)(reference, batch)
+        values = log_probabilities(own, parts)(reference or without_adapters(state["model"]), batch)
         return step(state, {**batch, REFERENCE: values})
 
     whole.__name__ = step.__name__  # the name of the program

@@ -17,8 +17,8 @@ MEMORY, PRECOMPUTED = "memory", "precomputed"
 _DEFAULTS: Mapping[str, Any] = {"learning_rate": 2e-5, "warmup_steps_fraction": 0.03}
 # Of trl's DPOConfig and ORPOConfig 0.25, and the warm-up of Zephyr's recipe.
 _DEFAULTS_OF_PAIRS: Mapping[str, Any] = {"learning_rate": 1e-6, "warmup_steps_fraction": 0.1}
-# trl recommends ten times as much for adapters, which start at zero.
-_OF_ADAPTERS: Mapping[str, Any] = {"learning_rate": 2e-4}
+_FOR_ADAPTERS = 10
+"""The factor of the learning rate for adapters, which start at zero: that of trl's scripts for sft and dpo."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Tuning:
     """The values `tuning`. `long` is what happens to examples above the length of a sequence: CUT, DROP or REFUSE.
 
     `beta` is the weight of the preference in the loss of PAIRS. `reference` is where the reference of DPO is: in
-    MEMORY, or PRECOMPUTED. `samples` are prompts that the model answers after each evaluation.
+    MEMORY, or PRECOMPUTED. `samples` are prompts that the model answers after each evaluation. `lora` is set if only
+    adapters are trained: by the methods LORA and QLORA, which are SFT of adapters, or by tuning.adapter.
     """
 
     method: str = PRETRAIN
@@ -57,6 +58,7 @@ class Tuning:
         """Return the settings of a run config."""
         values = {key: value for key, value in (tree.get("tuning") or {}).items() if value is not None}
         method = str(values.get("method") or PRETRAIN)
+        adapter = method if method in (LORA, QLORA) else values.get("adapter")
         return cls(
             method,
             str(values.get("template") or ""),
@@ -65,7 +67,7 @@ class Tuning:
             str(values.get("tooLong") or CUT),
             float(values.get("beta") or 0.1),
             str(values.get("reference") or MEMORY),
-            _lora(values.get("lora") or {}, quantized=method == QLORA) if method in (LORA, QLORA) else None,
+            _lora(values.get("lora") or {}, quantized=adapter == QLORA) if adapter in (LORA, QLORA) else None,
             tuple(map(str, values.get("samples") or ())),
         )
 
@@ -83,15 +85,21 @@ class Tuning:
         return self.method == DPO and self.reference == PRECOMPUTED
 
     @property
+    def copies_weights(self) -> bool:
+        """Whether the reference is a second copy of the weights. That of adapters is the model without them."""
+        return self.method == DPO and not self.is_precomputed and self.lora is None
+
+    @property
     def keeps_base(self) -> bool:
         """Whether each start of the run reads the weights that it started from, not only the first."""
         return self.method == DPO or self.lora is not None
 
     def defaults(self) -> Mapping[str, Any]:
         """Return the keys of MaxText that the method sets if the user does not."""
-        if self.reads_pairs:
-            return _DEFAULTS_OF_PAIRS
-        return {**_DEFAULTS, **(_OF_ADAPTERS if self.lora else {})} if self.applies else {}
+        if not self.applies:
+            return {}
+        keys = _DEFAULTS_OF_PAIRS if self.reads_pairs else _DEFAULTS
+        return {**keys, "learning_rate": _FOR_ADAPTERS * keys["learning_rate"]} if self.lora else keys
 
 
 def _lora(values: Mapping[str, Any], *, quantized: bool) -> Lora:

@@ -17,7 +17,7 @@ from launcher.config.maxtext.mesh import batch
 _TEXT = (".txt", ".md", ".jsonl")
 # The maximum number of files to inspect, so that checking stays fast. With more files, the rule reports nothing.
 _MOST_FILES = 20_000
-# trainer/data.py cuts text into pieces of at least this many bytes; each piece is a document. A line of .jsonl is a
+# trainer/data cuts text into pieces of at least this many bytes; each piece is a document. A line of .jsonl is a
 # document too, and has at least as many bytes as {"t":""} and its newline.
 _PIECE, _LINE = 1 << 10, 9
 # Tokens that a document has in addition to its text's: one at its beginning, one at its end, and the space that
@@ -120,7 +120,7 @@ def _disk(case: CheckContext) -> Iterator[Problem]:
         )
         yield case.problem("checkpoints", (), message)
         return
-    new, least = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), models.weight_bytes(train)
+    new, least = models.checkpoint_bytes(train, case.tree["tuning"]), models.weight_bytes(train)
     if new is None or least is None:
         return
     count = kept_checkpoints(dict(train))
@@ -159,7 +159,7 @@ def _memory(case: CheckContext) -> Iterator[Problem]:
         or devices.kind != "cpu"
     ):
         return
-    state, have = models.checkpoint_bytes(train, case.tree["tuning"]["method"]), this_machine.memory()
+    state, have = models.checkpoint_bytes(train, case.tree["tuning"]), this_machine.memory()
     weights = models.weight_bytes(train)
     if state is None or weights is None or have is None or (run_mesh := mesh_of(train, devices)) is None:
         return

@@ -33,7 +33,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_
 """Bytes per number, by MaxText's type names."""
 
 ADAPTERS = ("lora", "qlora")
-"""The methods of `tuning` that freeze the model's parameters."""
+"""The values of tuning.method and tuning.adapter that freeze the model's parameters."""
 
 MOMENTS = {"adamw": 2, "adam_pax": 2, "sgd": 0}
 """Numbers that an optimizer keeps for each parameter. Muon keeps one or two, depending on the array."""
@@ -193,18 +193,22 @@ def weight_bytes(train: Mapping[str, Any]) -> float | None:
     return None if count is None or size is None else count * size
 
 
-def checkpoint_bytes(train: Mapping[str, Any], method: str = "") -> float | None:
+def adapter(tuning: Mapping[str, Any] | None) -> str:
+    """Return which of ADAPTERS the values of `tuning` train: by the method, or by tuning.adapter; "" if none."""
+    return next((str(each) for each in map((tuning or {}).get, ("method", "adapter")) if each in ADAPTERS), "")
+
+
+def checkpoint_bytes(train: Mapping[str, Any], tuning: Mapping[str, Any] | None = None) -> float | None:
     """Return the bytes of one checkpoint before compression: the parameters and the optimizer's state for each.
 
-    None if they are not known, and for the ADAPTERS of tuning.method, which are small.
+    None if they are not known, and for the ADAPTERS of `tuning`, which are small.
 
     AdamW's first moment has mu_dtype and its second the weights' type; adam_pax stores both in the weights' type.
     """
     keys = settings(train)
-    count, moments = parameters(train), MOMENTS.get(str(keys["opt_type"]))
-    weight = BYTES.get(str(keys["weight_dtype"]))
+    count, weight, moments = parameters(train), BYTES.get(str(keys["weight_dtype"])), MOMENTS.get(str(keys["opt_type"]))
     first = BYTES.get(str(keys["mu_dtype"] or keys["weight_dtype"])) if keys["opt_type"] == "adamw" else weight
-    if count is None or moments is None or weight is None or first is None or method in ADAPTERS:
+    if count is None or moments is None or weight is None or first is None or adapter(tuning):
         return None
     return count * (weight + (first + weight if moments else 0))
 

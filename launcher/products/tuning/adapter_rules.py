@@ -1,4 +1,4 @@
-"""Rules for adapters (tuning.method lora and qlora): what they need of the model, and of the weights they change."""
+"""Rules for adapters (tuning.method lora and qlora, tuning.adapter): what they need of the model and of its weights."""
 
 from __future__ import annotations
 
@@ -20,19 +20,27 @@ _BLOCKS = {block for blocks in FAMILIES.values() for block in blocks}
 _WITH_EXPERTS = {"mixtral", "qwen3_moe"}
 
 
+def _adapter(case: CheckContext) -> tuple[str, str]:
+    """Return the key that selects adapters and its value; ("", "") if all weights are trained."""
+    tuning = case.tree["tuning"]
+    keys = (key for key in ("method", "adapter") if tuning[key] in models.ADAPTERS and tuning["method"] != "pretrain")
+    return next(((f"tuning.{key}", tuning[key]) for key in keys), ("", ""))
+
+
 def _model(case: CheckContext) -> Iterator[Problem]:
-    train, tuning = train_of(case), case.tree["tuning"]
-    if train is None or tuning["method"] not in models.ADAPTERS:
+    train, tuning, (selects, adapter) = train_of(case), case.tree["tuning"], _adapter(case)
+    if train is None or not adapter:
         return
     settings, rank, targets = models.settings(train), tuning["lora"]["rank"], tuning["lora"]["targets"]
     block = str(settings.get("decoder_block"))
     if block not in _BLOCKS:
         key = "model_name" if is_given(case, "model_name") else "decoder_block"
+        without = "tuning.method: sft" if selects == "tuning.method" else "tuning.adapter: none"
         message = (
-            f"tuning.method: {tuning['method']} is for the decoders {join_or(sorted(_BLOCKS))}, and the model has "
-            f"{block}; use tuning.method: sft, or another model."
+            f"{selects}: {adapter} is for the decoders {join_or(sorted(_BLOCKS))}, and the model has "
+            f"{block}; use {without}, or another model."
         )
-        yield from case.across("adapters", ("train", key), message, "tuning.method")
+        yield from case.across("adapters", ("train", key), message, selects)
         return
     if block in _WITH_EXPERTS and (wrong := [name for name in targets if name not in ATTENTION]):
         message = (
@@ -62,18 +70,18 @@ def _ranks(sizes: dict[str, int], targets: Sequence[str], *, experts: bool) -> I
 
 
 def _steps(case: CheckContext) -> Iterator[Problem]:
-    train, method = train_of(case), case.tree["tuning"]["method"]
-    if train is None or method not in models.ADAPTERS:
+    train, (selects, adapter) = train_of(case), _adapter(case)
+    if train is None or not adapter:
         return
     if (parts := train.get("gradient_accumulation_steps")) not in (None, 1):
         message = (
             f"train.gradient_accumulation_steps is {json.dumps(parts)}, and MaxText accumulates the gradients of all "
-            f"weights only, which tuning.method: {method} freezes; remove it, and set train.per_device_batch_size."
+            f"weights only, which {selects}: {adapter} freezes; remove it, and set train.per_device_batch_size."
         )
-        yield from case.across("adapters", ("train", "gradient_accumulation_steps"), message, "tuning.method")
+        yield from case.across("adapters", ("train", "gradient_accumulation_steps"), message, selects)
     if train.get("load_full_state_path"):
-        message = f"train.load_full_state_path has an optimizer of all weights; for tuning.method: {method}, set from."
-        yield from case.across("adapters", ("train", "load_full_state_path"), message, "tuning.method")
+        message = f"train.load_full_state_path has an optimizer of all weights; for {selects}: {adapter}, set from."
+        yield from case.across("adapters", ("train", "load_full_state_path"), message, selects)
 
 
 def _source(case: CheckContext) -> Iterator[Problem]:
@@ -88,7 +96,7 @@ def _source(case: CheckContext) -> Iterator[Problem]:
     except OSError:
         return
     tuning = theirs.get("tuning")
-    if isinstance(tuning, dict) and tuning.get("method") in models.ADAPTERS:
+    if isinstance(tuning, dict) and models.adapter(tuning):
         message = (
             f"from: the checkpoints of {name} have adapters only; write a whole model with launcher export {name} "
             f"--merge --to {name}-merged, import it with launcher import {name}-merged --to WEIGHTS, and set from to "

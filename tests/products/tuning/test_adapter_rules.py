@@ -47,6 +47,9 @@ def messages(values: Path, *sets: str) -> list[str]:
 def test_adapters_are_accepted(values: Path) -> None:
     assert messages(values) == []
     assert messages(values, "tuning.method=qlora", "tuning.lora.targets=[q_proj]") == []
+    pairs = '{"prompt": "4", "chosen": "even", "rejected": "odd"}\n'
+    (values.parent / "rows.jsonl").write_text(pairs)
+    assert messages(values, "tuning.method=dpo", "tuning.adapter=lora") == []
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,14 @@ def test_adapters_are_accepted(values: Path) -> None:
             'tuning.lora.targets has an item that is "query"; it must be one of q_proj, k_proj',
         ),
         (["train.gradient_accumulation_steps=2"], "MaxText accumulates the gradients of all weights only"),
+        (
+            ["tuning.method=dpo", "tuning.adapter=qlora", "train.gradient_accumulation_steps=2"],
+            "which tuning.adapter: qlora freezes; remove it",
+        ),
+        (
+            ["tuning.method=orpo", "tuning.adapter=lora", "train.decoder_block=gpt_oss"],
+            "the model has gpt_oss; use tuning.adapter: none, or another model.",
+        ),
         (["train.load_full_state_path=/x/items", "from="], "has an optimizer of all weights; for tuning.method: lora"),
         (["train.decoder_block=gpt_oss"], "tuning.method: lora is for the decoders gemma2, gemma3"),
         (
@@ -83,7 +94,7 @@ def test_a_plan_of_adapters_is_checked_too(values: Path) -> None:
 
 def test_a_run_of_adapters_is_not_a_model_to_start_from(values: Path) -> None:
     record = values.parent / "home" / "runs" / "base" / "run.json"
-    record.write_text(json.dumps({"run": {"name": "base"}, "tuning": {"method": "lora"}}))
+    record.write_text(json.dumps({"run": {"name": "base"}, "tuning": {"method": "dpo", "adapter": "lora"}}))
     (message,) = messages(values)
     assert message.startswith("4: from: the checkpoints of base have adapters only; write a whole model with")
 
@@ -108,3 +119,5 @@ def test_a_forecast_of_adapters_is_not_that_of_all_weights(values: Path) -> None
     assert len(keys) == 3
     assert key(*sets, "tuning.method=sft") == key(*sets, "tuning.method=sft", "tuning.lora.rank=4")
     assert key(*sets, "tuning.method=sft") not in keys
+    pairs = {key(*sets, "tuning.method=dpo", *more) for more in ((), ("tuning.adapter=lora",), ("tuning.samples=[a]",))}
+    assert len(pairs) == 2

@@ -49,7 +49,7 @@ class Exported:
 
 def has_adapters(config: Mapping[str, Any]) -> bool:
     """Return whether the checkpoints of the run with this config have adapters only."""
-    return (config.get("tuning") or {}).get("method") in models.ADAPTERS
+    return bool(models.adapter(config.get("tuning")))
 
 
 def check_destination(to: str) -> None:

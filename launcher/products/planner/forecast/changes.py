@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from launcher.config import accelerators
-from launcher.config.maxtext.models import checkpoint_bytes
+from launcher.config.maxtext.models import adapter, checkpoint_bytes
 from launcher.config.plan import LaunchPlan, plan_launch
 from launcher.config.values.files import chart_defaults
 from launcher.config.values.tree import Origin, Values, set_value
@@ -53,7 +53,8 @@ class Change:
 def changes(plan: LaunchPlan, program: Program, verdict: FitResult) -> Iterator[Change]:
     """Yield the changes to try, least loss first. Changes that a bound rules out without a compile are left out."""
     train, tuning = plan.config["train"], plan.config["tuning"]
-    if tuning["method"] == "dpo" and tuning["reference"] != "precomputed":  # no other change costs as little
+    # No other change costs as little. The reference of adapters is the model without them.
+    if tuning["method"] == "dpo" and tuning["reference"] != "precomputed" and not adapter(tuning):
         yield Change({"tuning.reference": "precomputed"}, "computing the reference of DPO before the first step")
     batches = [batch for batch in _smaller(train) if _may_fit(plan, program, verdict, batch)]
     state = _state(program, plan.config)
@@ -125,8 +126,7 @@ def _smaller(train: Mapping[str, Any]) -> list[int]:
 def _total(config: Mapping[str, Any]) -> float | None:
     """Return the bytes of the parameters and their optimizer over all devices, or None if not known."""
     train = config["train"]
-    method = (config.get("tuning") or {}).get("method") or ""
-    return None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train, method)
+    return None if any(train.get(key) for key in ELSEWHERE) else checkpoint_bytes(train, config.get("tuning"))
 
 
 def _state(program: Program, config: Mapping[str, Any]) -> float | None:

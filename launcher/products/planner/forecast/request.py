@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from launcher import distribution
+from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.paths import trainer_dir
@@ -38,8 +39,8 @@ _NO_MATTER = re.compile(
 _OF_THE_ROW = ("name", "kind", "label", "hbmGiB", "topology", "machineType", "chipsPerHost", "chips", "hosts")
 
 
-_OF_EXAMPLES = ("columns", "template", "turns", "tooLong")
-"""The keys of `tuning` that change the examples, not the step."""
+_NOT_OF_THE_STEP = ("columns", "template", "turns", "tooLong", "samples")
+"""The keys of `tuning` that change the examples or the evaluations, not the step."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ def of_config(config: Mapping[str, Any], versions: Mapping[str, str] | None = No
 def _tuning(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a fine-tuning whose step is another one than that of plain text."""
     tuning = config.get("tuning") or {}
-    if tuning.get("method", "pretrain") in ("pretrain", "sft"):
+    if tuning.get("method", "pretrain") in ("pretrain", "sft") and not models.adapter(tuning):
         return {}
-    return {"tuning": {key: value for key, value in tuning.items() if key not in _OF_EXAMPLES}}
+    return {"tuning": {key: value for key, value in tuning.items() if key not in _NOT_OF_THE_STEP}}
 
 
 def _environment(config: Mapping[str, Any]) -> dict[str, str]:
