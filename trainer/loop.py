@@ -365,7 +365,7 @@ class _Hooks:
         """Return the documents of a corpus, or of the source `name` of a mixture."""
         read = data.reader(corpus)
         if self._reader is not None:
-            read = (self._reader.for_held_out() if held_out else self._reader).read
+            read = (self._reader.for_held_out() if held_out else self._reader).of_stream()
         if name and not held_out and self._shares is not None:
             read = self._shares.reading(name, read)
         return data.train_dataset(

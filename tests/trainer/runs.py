@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -86,6 +87,13 @@ class TrainingHarness:
         run = self.start(config, *options, **environment)
         run.wait()
         return run
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def trainer(*, ray: bool) -> list[str]:

@@ -51,7 +51,9 @@ def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[st
         "tokenizer": {"kind": "sentencepiece", "path": str(lab.tokenizer)},
     }
     weights = str(base.folder / "checkpoints" / "3" / "items")
-    keys = {**KEYS, "steps": 40, "checkpoint_period": 10, "load_parameters_path": weights, **train}
+    of_pairs = {"max_target_length": 128, "per_device_batch_size": 4} if lora["method"] == "dpo" else {}
+    own = {"steps": 40, "learning_rate_schedule_steps": 40, "checkpoint_period": 10, "load_parameters_path": weights}
+    keys = {**KEYS, **of_pairs, **own, **train}
     path = lab.config(name, hosts=1, data=data, **keys)
     values = {"rank": RANK, "alpha": ALPHA}
     tuning = {"method": "lora", "template": PLAIN, **lora}
@@ -267,7 +269,7 @@ def test_the_text_is_that_of_the_weights_with_the_adapter(
     for event in events:
         asked = f"Question: {event['prompt']}\nAnswer:"
         ids = tokenizer.encode(asked, add_special_tokens=False)
-        answer = following(TINY_MODEL["max_target_length"] // 2, ids)[len(ids) :]
+        answer = following(64, ids)[len(ids) :]
         end = answer.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in answer else len(answer)
         assert event["message"] == tokenizer.decode(answer[:end], skip_special_tokens=True).strip()
 

@@ -19,11 +19,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model
 
 from tests.tiny_model import TINY_MODEL
-from tests.trainer.runs import Run, TrainingHarness, numbers
+from tests.trainer.runs import Run, TrainingHarness, free_port, numbers
 from tests.trainer.test_tuning import WITH_GENERATION, exported
+from trainer.tuning.precomputed import Table
 from trainer.tuning.template import PLAIN
 
 STEPS = 60
+KILLED = 45
+"""The steps of the runs that are killed after 30: as many as they need to resume, on the schedule of STEPS."""
 BETA = 0.3
 
 
@@ -44,7 +47,14 @@ def pairs(count: int) -> list[dict[str, Any]]:
 
 
 def config(
-    lab: TrainingHarness, name: str, base: Run, rows: list[dict[str, Any]], method: str, held_out: float, **train: Any
+    lab: TrainingHarness,
+    name: str,
+    base: Run,
+    rows: list[dict[str, Any]],
+    method: str,
+    held_out: float,
+    hosts: int = 1,
+    **train: Any,
 ) -> Path:
     path = lab.root / f"{name}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -55,6 +65,7 @@ def config(
     }
     keys = {
         "steps": STEPS,
+        "learning_rate_schedule_steps": STEPS,
         "learning_rate": 1e-3,
         "per_device_batch_size": 4,
         "checkpoint_period": 20,
@@ -64,7 +75,7 @@ def config(
         "load_parameters_path": str(base.folder / "checkpoints" / "3" / "items"),
         **train,
     }
-    written = lab.config(name, hosts=1, data=data, **keys)
+    written = lab.config(name, hosts=hosts, data=data, **keys)
     tree = json.loads(written.read_text())
     tree |= {"tuning": {"method": method, "template": PLAIN, "beta": BETA}, "from": "base@3"}
     written.write_text(json.dumps(tree))
@@ -95,23 +106,28 @@ def test_a_model_learns_to_prefer(preferred: Run) -> None:
 
 
 def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Run) -> None:
-    path = config(lab, "preferred-killed", base, pairs(300), "dpo", 0.1)
+    path = config(lab, "preferred-killed", base, pairs(300), "dpo", 0.1, steps=KILLED)
     run = lab.start(path, "--no-ray")
     run.until(lambda: run.step() >= 30)
     run.process.kill()
     run.wait()
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert run.events()[-1]["step"] > 1  # it resumed  # a checkpoint is written in the background
-    assert numbers(run.metrics()) == numbers(preferred.metrics())
+    assert run.events()[-1]["step"] > 1  # it resumed
+    assert numbers(run.metrics())[:-1] == numbers(preferred.metrics())[: KILLED + 1]  # and the first evaluation
+
+
+def precomputed(config: Path) -> Path:
+    """Set the reference in a run config."""
+    tree = json.loads(config.read_text())
+    tree["tuning"]["reference"] = "precomputed"
+    config.write_text(json.dumps(tree))
+    return config
 
 
 def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, preferred: Run, base: Run) -> None:
     """A kill between two steps changes no number; tests/unit/test_precomputed.py has kills before the first."""
-    path = config(lab, "precomputed", base, pairs(300), "dpo", 0.1)
-    tree = json.loads(path.read_text())
-    tree["tuning"]["reference"] = "precomputed"
-    path.write_text(json.dumps(tree))
+    path = precomputed(config(lab, "precomputed", base, pairs(300), "dpo", 0.1, steps=KILLED))
     run = lab.start(path, "--no-ray")
     run.until(lambda: run.step() >= 30)
     run.process.kill()
@@ -122,8 +138,25 @@ def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, pr
     assert run.process.returncode == 0, run.output()[-3000:]
     assert run.events()[-1]["step"] > 1  # it resumed
     assert run.output().count("reference: log probabilities of 300 pairs in") == 1
-    for have, want in zip(numbers(run.metrics()), numbers(preferred.metrics()), strict=True):
+    for have, want in zip(numbers(run.metrics())[:-1], numbers(preferred.metrics())[: KILLED + 1], strict=True):
         assert have == pytest.approx(want, rel=2e-5, abs=1e-6)
+
+    # Two hosts compute a part of the pairs each, and both have the numbers of all.
+    one = {"steps": 2, "per_device_batch_size": 2}
+    path = precomputed(config(lab, "precomputed-hosts", base, pairs(300), "dpo", 0.1, hosts=2, **one))
+    coordinator = f"127.0.0.1:{free_port()}"
+    both = [
+        lab.start(path, "--no-ray", SLIPWAY_COORDINATOR=coordinator, SLIPWAY_HOST_INDEX=str(index)) for index in (0, 1)
+    ]
+    assert [run.wait() for run in both] == [0, 0], both[0].output()[-3000:]
+    (shared,) = both[0].folder.glob("reference-*.bin")
+    assert shared.name == table.name
+    of_one, of_two = (Table(each).values for each in (table, shared))
+    assert of_two.keys() == of_one.keys()
+    np.testing.assert_allclose([of_two[key] for key in of_one], list(of_one.values()), atol=1e-4)
+    losses = [line["loss"] for line in both[0].metrics() if "loss" in line]
+    assert losses[0] == pytest.approx(np.log(2), abs=1e-5)
+    assert len(losses) == 2
 
 
 def conversations(row: dict[str, Any]) -> list[list[dict[str, Any]]]:

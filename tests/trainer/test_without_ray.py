@@ -15,14 +15,7 @@ import pytest
 from launcher import api
 from tests import huggingface_model
 from tests.bucket import bucket
-from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, numbers, steps
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, numbers, steps
 
 
 def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingHarness, undisturbed: Run) -> None:

@@ -124,6 +124,18 @@ def test_examples_that_are_too_long(tmp_path: Path, template: ChatTemplate) -> N
         list(batches(corpus, refusing))
 
 
+def test_no_example_is_short_enough(tmp_path: Path, template: ChatTemplate) -> None:
+    """A stream without end would search for one forever."""
+    corpus = rows(tmp_path / "a.jsonl")
+    for tuning, length in ((Tuning("sft"), 4), (Tuning("sft", long="drop"), 4)):
+        read = pipeline.Reader(template, tuning, length).of_stream()
+        dataset = data.train_dataset(
+            corpus, held_out=False, host_index=0, host_count=1, shuffle=True, seed=1, epochs=None, read=read
+        )
+        with pytest.raises(ConfigError, match=r"a\.jsonl: the answers of all examples begin after train.max_target"):
+            next(iter(dataset))
+
+
 def test_a_bad_row_is_named(tmp_path: Path, template: ChatTemplate) -> None:
     path = tmp_path / "a.jsonl"
     corpus = rows(path)

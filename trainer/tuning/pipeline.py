@@ -26,6 +26,8 @@ from trainer.weights import tokenizer
 
 _RENDERED = 200
 """The examples that `check` renders and tokenizes: a tokenizer reads a few thousand per second."""
+_EMPTY_PASSES = 2
+"""The passes over its part of the data after which a host without an example ends the run. Each has another part."""
 
 
 @contextlib.contextmanager
@@ -64,6 +66,26 @@ class Reader:
         """Return a function as `read`, whose elements have precomputed.KEYS."""
         plain = Reader(self.template, self._tuning, self._length)
         return lambda unit, epoch: [precomputed.keyed(arrays) for arrays in plain.read(unit, epoch)]
+
+    def of_stream(self) -> Callable[[data.Unit, float], list[dict[str, Any]]]:
+        """Return a function as `read` for one stream of units, which may be without end.
+
+        The function raises ConfigError if two passes over the units have no example, because none is short enough.
+        """
+        last: float | None = None
+
+        def read(unit: data.Unit, epoch: float) -> list[dict[str, Any]]:
+            nonlocal last
+            elements = self.read(unit, epoch)
+            last = epoch if elements or last is None else last
+            if epoch - last >= _EMPTY_PASSES:
+                raise ConfigError(
+                    f"{unit.path}: the answers of all examples begin after train.max_target_length ({self._length:,} "
+                    "tokens), or the examples are longer and tuning.tooLong is drop; raise train.max_target_length."
+                )
+            return elements
+
+        return read
 
     def read(self, unit: data.Unit, epoch: float) -> list[dict[str, Any]]:
         """Return the examples of a unit: arrays of ids, of 1 for each token that counts, and of their positions.
