@@ -124,6 +124,16 @@ def test_examples_that_are_too_long(tmp_path: Path, template: ChatTemplate) -> N
         list(batches(corpus, refusing))
 
 
+def test_a_file_with_other_columns_is_named(tmp_path: Path, template: ChatTemplate) -> None:
+    rows(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_text('{"question": "number", "answer": "1"}\n')
+    corpus = data.open_corpus({"files": [str(tmp_path)]}, whole_rows=True)
+    with pytest.raises(
+        ConfigError, match=r"b\.jsonl: line 1 has none of .* \(it has question, answer\); set tuning.columns\.$"
+    ):
+        data.check_corpus(corpus, pipeline.checker(template, Tuning("sft")))
+
+
 def test_no_example_is_short_enough(tmp_path: Path, template: ChatTemplate) -> None:
     """A stream without end would search for one forever."""
     corpus = rows(tmp_path / "a.jsonl")

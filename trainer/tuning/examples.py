@@ -64,7 +64,9 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
     else:
         instruction, more = values["instruction"], values.get("input") or ""
         if not isinstance(instruction, str) or not isinstance(more, str):
-            raise BadRowError(f'has a column "{names["instruction"]}" or "{names["input"]}" that is not text')
+            raise BadRowError(
+                f'has a column "{names["instruction"]}" or "{names["input"]}" that is not text; write a text'
+            )
         messages = [{"role": "user", "content": f"{instruction}\n\n{more}" if more else instruction}]
         messages += _turn(values["output"], "assistant", names["output"])
     if not any(message["role"] == "assistant" for message in messages):
@@ -101,7 +103,10 @@ def _after(prompt: list[Message], value: Any, column: str, names: Mapping[str, s
     """Return the messages of a prompt and an answer. A list that starts with its own prompt is returned as it is."""
     if isinstance(value, str) and (prompt or not value.lstrip().startswith("[")):  # else a list as JSON
         if not prompt:
-            raise BadRowError(f"has a column {column} that is text, and no column {names['prompt']} with the question")
+            raise BadRowError(
+                f"has a column {column} that is text, and no column {names['prompt']} with the question; add it, or "
+                "set tuning.columns"
+            )
         return [*prompt, _message({"role": "assistant", "content": value}, column)]
     messages = _messages(value, column)
     return [*prompt, *messages] if messages[0]["role"] in ("assistant", "tool") else messages
@@ -129,20 +134,22 @@ def _messages(value: Any, column: str) -> list[Message]:
     if isinstance(value, str):  # a column of JSON
         value = _json(value, column)
     if not isinstance(value, Sequence) or not value:
-        raise BadRowError(f'has a column "{column}" that is not a list of messages')
+        raise BadRowError(
+            f'has a column "{column}" that is not a list of messages; write objects with role and content'
+        )
     return [_message(item, f"{column}[{number}]") for number, item in enumerate(value)]
 
 
 def _message(value: Any, place: str) -> Message:
     if not isinstance(value, Mapping):
-        raise BadRowError(f'has {place}, which is not an object with "role" and "content"')
+        raise BadRowError(f'has {place}, which is not an object with "role" and "content"; write it as one')
     message = {key: field for key, field in value.items() if field is not None}  # Parquet adds absent keys
     if "from" in message and "value" in message:  # ShareGPT
         message = {"role": message.pop("from"), "content": message.pop("value"), **message}
     role = message.get("role")
     role = _OTHER_ROLES.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
-        raise BadRowError(f'has {place} with the role "{role}"; the roles are {", ".join(ROLES)}')
+        raise BadRowError(f'has {place} with the role "{role}"; the roles are {", ".join(ROLES)}; rename it')
     message["role"] = role
     if "content" in message:
         message["content"] = _text(message["content"], place)
@@ -161,13 +168,13 @@ def _text(content: Any, place: str) -> str:
         texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
-    raise BadRowError(f"has {place}, whose content is not text")
+    raise BadRowError(f"has {place}, whose content is not text; write the text only, or remove the row")
 
 
 def _call(call: Any, place: str) -> Any:
     """Return a tool call with its arguments as an object, which chat templates write as JSON."""
     if not isinstance(call, Mapping):
-        raise BadRowError(f"has {place}, whose tool_calls are not objects")
+        raise BadRowError(f"has {place}, whose tool_calls are not objects; write each as in the API of OpenAI")
     function = call.get("function")
     if isinstance(function, Mapping) and isinstance(function.get("arguments"), str):
         arguments = _json(function["arguments"], f"{place}.tool_calls")
@@ -179,4 +186,4 @@ def _json(text: str, column: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadRowError(f'has a column "{column}" that is not valid JSON') from error
+        raise BadRowError(f'has a column "{column}" that is not valid JSON; fix or remove the row') from error

@@ -144,7 +144,9 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"tuning.template: line {error.lineno}: {error.message}.") from error
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BadRowError(f"is refused by the chat template: {str(error).rstrip('.')}") from error
+            raise BadRowError(
+                f"is refused by the chat template: {str(error).rstrip('.')}; change the row, or set tuning.template"
+            ) from error
 
 
 def named(template: str) -> str:
