@@ -28,7 +28,7 @@ from tests import huggingface_model
 from tests.charts.helm import template
 from tests.charts.schemas import objects
 from tests.tools import tool
-from tests.trainer.test_without_ray import free_port
+from tests.trainer.runs import free_port
 
 CHECKOUT = Path(__file__).parents[2]
 VLLM = os.environ.get("SLIPWAY_VLLM_PYTHON", "")

@@ -142,7 +142,7 @@ def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, pr
         assert have == pytest.approx(want, rel=2e-5, abs=1e-6)
 
     # Two hosts compute a part of the pairs each, and both have the numbers of all.
-    one = {"steps": 2, "per_device_batch_size": 2}
+    one: dict[str, Any] = {"steps": 2, "per_device_batch_size": 2}
     path = precomputed(config(lab, "precomputed-hosts", base, pairs(300), "dpo", 0.1, hosts=2, **one))
     coordinator = f"127.0.0.1:{free_port()}"
     both = [
@@ -205,7 +205,7 @@ def orpo(sums: Any, lengths: Any) -> Any:
 def test_a_step_is_that_of_the_formula(lab: TrainingHarness, base: Run, method: str, parts: int) -> None:
     """One step of SGD. Several pairs share a sequence; the gradients of DPO are accumulated in two parts."""
     rows = pairs(6)
-    one = {"steps": 1, "per_device_batch_size": 2, "max_target_length": 512, "opt_type": "sgd"}
+    one: dict[str, Any] = {"steps": 1, "per_device_batch_size": 2, "max_target_length": 512, "opt_type": "sgd"}
     one |= {
         "enable_data_shuffling": False,
         "learning_rate": 0.5,

@@ -13,8 +13,7 @@ import pytest
 
 from tests.trainer.ray_jobs import Job, drain, entries, events, run_hook, steps, wait
 from tests.trainer.ray_nodes import RayNodes
-from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, lines, numbers, with_run
-from tests.trainer.test_without_ray import free_port
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, lines, numbers, with_run
 from trainer.metrics import now
 
 LONG: dict[str, Any] = {"steps": 150, "checkpoint_period": 100_000, "eval_interval": None}

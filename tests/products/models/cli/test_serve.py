@@ -23,7 +23,7 @@ import pytest
 from launcher.products.common import machine
 from tests import huggingface_model
 from tests.cli.conftest import Launcher, eventually
-from tests.trainer.test_without_ray import free_port
+from tests.trainer.runs import free_port
 
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
 
