@@ -136,7 +136,12 @@ def _state(program: Program, config: Mapping[str, Any]) -> float | None:
     total = _total(config)
     if total is None or not program.mesh:
         return None
-    return total / math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
+    return total / splits(program)
+
+
+def splits(program: Program) -> int:
+    """Return the number of parts of the parameters on the devices of a program with a mesh."""
+    return math.prod(program.mesh.get(axis, 1) for axis in _SPLITS)
 
 
 def _may_fit(plan: LaunchPlan, program: Program, verdict: FitResult, batch: int) -> bool:

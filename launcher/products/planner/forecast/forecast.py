@@ -13,7 +13,7 @@ from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
 from launcher.config.suggest import join_or
 from launcher.errors import LauncherError
-from launcher.products.planner.forecast import memory_fit
+from launcher.products.planner.forecast import memory_fit, reference
 from launcher.products.planner.forecast.changes import ELSEWHERE, Change, changed, changes
 from launcher.products.planner.forecast.child import CompileTimeout
 from launcher.products.planner.forecast.compiled import Compiler, describe
@@ -144,6 +144,7 @@ def forecast(
         program=program,
         verdict=verdict,
         cached=cached,
+        notes=reference.notes(plan, program, verdict),
     )
     if not verdict.fits:
         seconds = SEARCH_SECONDS if search_seconds is None else search_seconds
@@ -155,7 +156,7 @@ def forecast(
         unknown = [f"speeds.{key}" for key, value in (row.get("speeds") or {}).items() if not value]
         unknown = unknown or (["peakTflops"] if row.get("speeds") else ["speeds"])
         keys = join_or([f"common.accelerators.{row['name']}.{key}" for key in unknown], "and")
-        return replace(result, notes=(f"The step time is unknown: set {keys}; 0 means unknown.",))
+        return replace(result, notes=(*result.notes, f"The step time is unknown: set {keys}; 0 means unknown."))
     devices = program.devices or memory_fit.chips_of(plan.config)
     per_step = program.model.tokens_per_step_per_device
     spent = cost(
@@ -167,7 +168,7 @@ def forecast(
         given=plan.user.origins.keys(),
     )
     no_steps = () if spent else ("The time and the cost are unknown: set train.steps, or use --tokens.",)
-    result = replace(result, speed=speed, cost=spent, notes=(*speed.notes, *no_steps))
+    result = replace(result, speed=speed, cost=spent, notes=(*result.notes, *speed.notes, *no_steps))
     if search_seconds:
         looked = search(plan, program, verdict, compiler, search_seconds)
         result = replace(result, better=looked.better, searched=looked.says)
