@@ -121,6 +121,17 @@ def test_dpo_has_its_reference(compiled: tuple[Done, Path], tmp_path: Path) -> N
     assert 1.1 < work / plain_work < 1.5
 
 
+def test_the_reference_of_adapters_is_no_second_copy(compiled: tuple[Done, Path], tmp_path: Path) -> None:
+    """The frozen weights are arguments once, in bfloat16; each device has all adapters and their two moments."""
+    tuning = {"method": "dpo", "adapter": "lora", "beta": 0.1, "lora": {"rank": 2}}
+    done = _compile(tmp_path, {**_tree(), "tuning": tuning})
+    assert done.code == 0, done.stderr[-4000:]
+    plain, pairs = compiled[0].program, done.program
+    assert plain is not None and pairs is not None
+    weights = 2 * plain["model"]["parameters"] / 4
+    assert weights < pairs["memory"]["arguments"] < 1.9 * weights < plain["memory"]["arguments"]
+
+
 def test_only_the_program_remains(compiled: tuple[Done, Path]) -> None:
     assert sorted(path.name for path in compiled[1].iterdir()) == ["out.json", "run.json"]
 
