@@ -218,6 +218,4 @@ def context(train: Mapping[str, Any]) -> int | None:
     keys, own = settings(train), row_of(train).get("keys", {})
     if name_of(train) in _PUBLISHED_CONTEXT:
         return _PUBLISHED_CONTEXT[name_of(train)]
-    if "max_position_embeddings" in own or "max_position_embeddings" in train:
-        return int(keys["max_position_embeddings"])
-    return None
+    return int(keys["max_position_embeddings"]) if "max_position_embeddings" in {**own, **train} else None
