@@ -1,4 +1,4 @@
-"""What a forecast says about the reference of DPO."""
+"""The notes of a forecast about the reference of DPO."""
 
 from __future__ import annotations
 

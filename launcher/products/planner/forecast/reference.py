@@ -1,4 +1,4 @@
-"""The memory of DPO's reference, so that users can choose where it is."""
+"""Notes about the memory of the reference of DPO, for the choice of tuning.reference."""
 
 from __future__ import annotations
 
