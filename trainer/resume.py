@@ -47,7 +47,10 @@ def check(config: RunConfig) -> None:
         raise _refused(config, "the number of hosts", hosts, config.hosts, done)
     was, now = (_tokenizer(tree) for tree in (kept, config.tree))
     if config.corpus is not None and was != now:
-        raise _refused(config, "the tokenizer", was, now, done)
+        raise ConfigError(
+            f"{config.name} cannot continue from its last checkpoint: its weights know only the ids of the tokenizer "
+            f"{was}, and data.tokenizer is {now} now; change it back, or submit under a new name."
+        )
 
 
 def _hosts(tree: Mapping[str, Any]) -> int | None:

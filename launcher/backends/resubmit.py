@@ -30,10 +30,9 @@ def decide(
     run (" -n research"). Raises LauncherError if the configs differ and the run cannot, or must not, continue with the
     new one.
     """
-    from launcher.config import resume
-    from launcher.config.plan import config_difference
+    from launcher.config import plan, resume
 
-    difference = config_difference(old, new)
+    difference = plan.config_difference(old, new)
     if not state.ended:
         if difference:
             raise LauncherError(
@@ -54,6 +53,8 @@ def decide(
         hint = f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}."
         if models.adapter(old.get("tuning")):  # `from` refuses a run with adapters only
             hint = f"To start from its result: launcher export {name} --merge, launcher import, --set from=WEIGHTS."
+        if any(text.startswith("data.tokenizer") for text in blocked):
+            hint = "The weights know only the ids of the earlier tokenizer: set that one, or start without the weights."
         message = f'The run "{name}" cannot continue from its last checkpoint with these values:' + _lines(blocked)
         raise LauncherError(message, hint)
     if succeeded and not difference:

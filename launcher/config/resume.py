@@ -33,9 +33,8 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     if ours.get("enable_checkpointing") is False:  # it would start again
         pairs["train.enable_checkpointing"] = (theirs.get("enable_checkpointing", True), False)
     if any((new.get("data") or {}).get(key) for key in ("files", "corpus", "mixture")):  # a host has a position in it
-        pairs["hosts"] = (_hosts(old), _hosts(new))
         data = [each.get("data") or {} for each in (old, new)]
-        pairs["data.mixture"] = tuple(bool(each.get("mixture")) for each in data)
+        pairs |= {"hosts": (_hosts(old), _hosts(new)), "data.mixture": tuple(bool(d.get("mixture")) for d in data)}
         # The weights know ids, not words. The folder of a tokenizer can move.
         paths = [(each.get("tokenizer") or {}).get("path") or "tokenizer.llama2" for each in data]
         pairs["data.tokenizer.path"] = tuple(path.rstrip("/").rpartition("/")[2] for path in paths)

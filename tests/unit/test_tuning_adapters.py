@@ -127,7 +127,7 @@ def test_a_run_keeps_its_tokenizer_whose_folder_can_move(tmp_path: Path, was: st
     if before == after:
         resume.check(configs[1])
         return
-    with pytest.raises(ConfigError, match=f"the tokenizer was {before}, and is {after} now; change it"):
+    with pytest.raises(ConfigError, match=f"the tokenizer {before}, and data.tokenizer is {after} now; change"):
         resume.check(configs[1])
 
 
