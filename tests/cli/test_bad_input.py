@@ -51,7 +51,7 @@ def test_invalid_values(launcher: Launcher, text: str, texts: list[str]) -> None
     [
         ("missing.txt", None, ["missing.txt"]),
         ("empty.txt", b"", ["empty.txt"]),
-        ("latin.txt", b"caf\xe9 " * 1000, ["latin.txt"]),
+        pytest.param("latin.txt", b"caf\xe9 " * 1000, ["latin.txt"], id="latin.txt"),
         ("picture.png", b"\x89PNG", ["picture.png"]),
     ],
 )

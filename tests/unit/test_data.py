@@ -179,12 +179,15 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ),
         ("a.jsonl", b'{"text": "a"}\n{"text": ["a"]}', '{path}: line 2: the field "text" is a list, not text'),
         ("a.jsonl", b'{"text": 1}', '{path}: line 1: the field "text" is a number, not text'),
-        (
+        pytest.param(
             "a.jsonl",
             b'{"text": "a", "n": ' + b"1" * 5000 + b"}",
             "{path}: line 1 contains a number of thousands of digits; remove",
+            id="long number",
         ),
-        ("a.jsonl", b"[" * 100_000, "{path}: line 1 contains lists or objects that are nested too deeply"),
+        pytest.param(
+            "a.jsonl", b"[" * 100_000, "{path}: line 1 contains lists or objects that are nested too deeply", id="deep"
+        ),
         ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
         ("a.jsonl.gz", b"a", "{path} is not a .txt, .md, .jsonl or .parquet file. It is compressed; decompress it."),

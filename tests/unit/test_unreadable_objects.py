@@ -130,7 +130,9 @@ def test_leaves() -> None:
     assert all(map(number, [True, 1.5, 2**63, "1", None]))
 
 
-@pytest.mark.parametrize("text", ["1e999999999", "NaN", "Infinity", "1_000", "9" * 5000, "", "E", "1EE", "²"])
+@pytest.mark.parametrize(
+    "text", ["1e999999999", "NaN", "Infinity", "1_000", pytest.param("9" * 5000, id="long"), "", "E", "1EE", "²"]
+)
 def test_a_number_without_an_end_is_not_a_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a valid quantity"):
         quantity(text)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from launcher import distribution
+from launcher.errors import LauncherError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.fleet import values as fleet_values
 from launcher.products.fleet.chargeback import to_csv
@@ -87,6 +90,18 @@ def board(*, target: Target = DEFAULT_TARGET, port: int = 0) -> BoardServer:
     from launcher.products.fleet.board.server import BoardServer
 
     return BoardServer(target, port)
+
+
+def top(*, target: Target = DEFAULT_TARGET) -> None:
+    """Show the board in the terminal until the user quits. Raises LauncherError if textual is not installed."""
+    if find_spec("textual") is None:
+        raise LauncherError(
+            "Textual, which draws the table, is not installed in this Python.",
+            f"Install it next to the launcher: {distribution.install('fleet')}.",
+        )
+    from launcher.products.fleet.top import Top
+
+    Top(target).run()
 
 
 def _recorded(folders: Sequence[str], namespace: str) -> tuple[list[FleetRun], list[str]]:

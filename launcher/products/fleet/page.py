@@ -17,7 +17,7 @@ def page(fleet: FleetUse, zone: ZoneInfo) -> str:
     if find_spec("bokeh") is None:
         raise LauncherError(
             "Bokeh, which draws the charts of a page, is not installed in this Python.",
-            f"Install it next to the launcher: {distribution.install('report')}.",
+            f"Install it next to the launcher: {distribution.install('fleet')}.",
         )
     # These import the packages of the extra `report`.
     from launcher.products.fleet.charts import charts

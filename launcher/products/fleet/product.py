@@ -18,7 +18,12 @@ PRODUCT = Product(
             ("launcher board", "launcher board -A --port 8800"),
             "docs/how-to/see-the-fleet.md",
         ),
+        "top": Command(
+            "Show queues and runs in the terminal, and update them.",
+            ("launcher top", "launcher top -A"),
+            "docs/how-to/see-the-fleet.md",
+        ),
     },
-    api=dict.fromkeys(("fleet", "board"), "launcher.products.fleet.api"),
+    api=dict.fromkeys(("fleet", "board", "top"), "launcher.products.fleet.api"),
     instead_of=dict.fromkeys(("usage", "chargeback", "billing", "costs"), "launcher fleet"),
 )
