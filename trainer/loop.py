@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import functools
 import gc
-import logging
 import math
 import os
 import sys
@@ -23,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer import config as run_config
-from trainer import data, deferred_imports, end_token, mixture, storage_errors
+from trainer import data, deferred_imports, end_token, maxtext_setup, mixture, step_logger, storage_errors
 from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
-from trainer.metrics import MetricsFile, now, write_event
+from trainer.metrics import write_event
 from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
@@ -126,17 +125,17 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
     from maxtext.trainers.pre_train import train as maxtext_train
 
     if config.is_local and config.accelerator["kind"] == "gpu":
-        _require_gpus(jax)
-    _quieten(first=jax.process_index() == 0)
+        maxtext_setup.require_gpus(jax)
+    maxtext_setup.quieten(first=jax.process_index() == 0)
     if config.accelerator["kind"] == "cpu":
         # A small model compiles in many pieces, each shorter than the cache's default minimum of one second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         if jax.process_index() > 0:
-            _write_own_cache_entries()
+            maxtext_setup.write_own_cache_entries()
     log.enter("data")
-    maxtext_config, recorder = _initialize(maxtext_train, maxtext_argv(config))
+    maxtext_config, recorder = maxtext_setup.initialize(maxtext_train, maxtext_argv(config))
     telemetry = Telemetry(config, host=jax.process_index(), devices=jax.local_devices(), reporter=log.reporter)
-    hooks = _Hooks(config, telemetry, log)
+    hooks = Hooks(config, telemetry, log)
     with hooks.telemetry, hooks.installed(maxtext_train):
         from maxtext.common import goodput
 
@@ -156,10 +155,10 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
         except Exception as error:
             if (trouble := storage_errors.named(error, config)) is not None:
                 raise trouble from error
-            if hooks.stepped or not isinstance(error, _REFUSALS):
+            if hooks.stepped or not isinstance(error, maxtext_setup.REFUSALS):
                 raise
             traceback.print_exc()
-            raise ConfigError(_sentence(error)) from error
+            raise ConfigError(maxtext_setup.sentence(error)) from error
     if hooks.target_reached or hooks.steps_done >= maxtext_config.steps:
         return Outcome(hooks.steps_done, hooks.target_reached)
     if hooks.preempted:
@@ -168,21 +167,6 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
             f"{who} received a stop signal: training stopped after {hooks.steps_done} steps.", hooks.steps_done
         )
     raise TrainingStoppedError(f"Training stopped after {hooks.steps_done} of {maxtext_config.steps} steps.")
-
-
-def _require_gpus(jax: Any) -> None:
-    """Raise ConfigError if JAX cannot use this machine's GPUs."""
-    try:
-        jax.devices("cuda")
-    except RuntimeError as error:
-        raise ConfigError(
-            f"slice.accelerator: JAX finds no GPU on this machine ({_first_line(error)}); check the driver with "
-            "nvidia-smi, or set slice.accelerator: cpu."
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def is_first(config: RunConfig) -> bool:
@@ -197,66 +181,7 @@ def is_first(config: RunConfig) -> bool:
     return state is not None and state.client is not None and state.process_id == 0
 
 
-_NOISE = (
-    "completed step: ",
-    "Completed eval step: ",
-    "Specifying dataset_type upon checkpointer creation is deprecated",
-)
-
-
-def _quieten(*, first: bool) -> None:
-    """Drop log lines: Orbax's lines about its threads, lines of other hosts that repeat the first host's, and
-    MaxText's line per step, whose speed (the time to hand a step over) contradicts Slipway's."""
-
-    def wanted(record: logging.LogRecord) -> bool:
-        if str(record.msg).startswith(_NOISE):
-            return False
-        return record.levelno >= logging.WARNING or (first and f"{os.sep}orbax{os.sep}" not in record.pathname)
-
-    logging.getLogger("absl").addFilter(wanted)
-
-
-def _write_own_cache_entries() -> None:
-    """Write this process's compiled programs to the cache. JAX writes them from process 0 only, for all to read. On CPU
-    each process has different keys, so the others would compile everything again at every restart."""
-    from jax._src import compilation_cache, compiler
-
-    def write(cache_key: str, seconds: float, module_name: str, backend: Any, executable: Any) -> None:
-        compilation_cache.put_executable_and_time(cache_key, module_name, executable, backend, int(seconds))
-
-    compiler._cache_write = write
-
-
-# Errors of MaxText, Flax and Orbax for an invalid config, mesh or checkpoint. A machine failure raises others
-# (JaxRuntimeError, OSError). An error from before the first step would recur after a restart.
-_REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
-
-
-def _initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
-    """Initialize MaxText. Its rejections of a config (exit code 2, and several errors) become a ConfigError."""
-    try:
-        return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
-    except SystemExit as stop:
-        raise ConfigError(_sentence(stop.__context__ or stop)) from stop
-    except _REFUSALS as error:
-        raise ConfigError(_sentence(error)) from error
-
-
-def _sentence(error: BaseException) -> str:
-    """Return MaxText's objections to the config, by key if it names keys."""
-    details = getattr(error, "errors", None)
-    if callable(details):
-        problems = [
-            f"train.{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-            if problem.get("loc")
-            else str(problem["msg"])
-            for problem in details()
-        ]
-        return "MaxText rejects the config: " + "; ".join(problems)
-    return f"MaxText rejects the config: {' '.join(str(error).split()) or type(error).__name__}"
-
-
-class _Hooks:
+class Hooks:
     """The replacements in MaxText during training, and the state that they record."""
 
     def __init__(self, config: RunConfig, telemetry: Telemetry, log: RunLog) -> None:
@@ -270,15 +195,15 @@ class _Hooks:
         self.preempted = False
         self.stop: Callable[[], bool] = stop_all_hosts
         self._logger: Any = None
-        self._last_loss: Any = None
-        self._reader: pipeline.Reader | None = None
-        self._shares: mixture.Shares | None = None
+        self.last_loss: Any = None
+        self.reader: pipeline.Reader | None = None
+        self.shares: mixture.Shares | None = None
         self._resources = contextlib.ExitStack()
         self._host = (0, 1)
         self._reference: preferences.Reference | None = None
         self._samples: samples.Samples | None = None
-        self._evaluated = False
-        self._evaluation = preferences.Evaluation() if config.tuning.reads_pairs else None
+        self.evaluated = False
+        self.evaluation = preferences.Evaluation() if config.tuning.reads_pairs else None
         self._profiler: Profiler | None = None
         # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
@@ -296,7 +221,7 @@ class _Hooks:
         tuning = self.config.tuning
         with self._resources as stack:
             replace = _replacer(stack)
-            replace(metric_logger, "MetricLogger", self._logger_class(metric_logger))
+            replace(metric_logger, "MetricLogger", step_logger.logger_class(metric_logger, self))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
             self._load = replace(data_loader.DataLoader, "load_next_batch_pre_sharding", self._loaded())
             self._save = replace(checkpointing, "save_checkpoint", self._save_after_metrics)
@@ -329,14 +254,14 @@ class _Hooks:
         hooks = self
 
         def load(loader: Any) -> Any:
-            if not hooks._in_iteration or hooks._last_loss is None:
+            if not hooks._in_iteration or hooks.last_loss is None:
                 return hooks._load(loader)
             started = time.perf_counter()
-            busy = not hooks._last_loss.is_ready()
+            busy = not hooks.last_loss.is_ready()
             batch = hooks._load(loader)
             # If the step before was still running at the end, the chips had work all the time. If it ended meanwhile,
             # the whole time counts: it is an upper bound.
-            if not busy or hooks._last_loss.is_ready():
+            if not busy or hooks.last_loss.is_ready():
                 hooks.telemetry.waited_for_data(time.perf_counter() - started)
             return batch
 
@@ -349,25 +274,25 @@ class _Hooks:
             raise TypeError("MaxText requested documents, but the run config sets none")
         held_out = options["split"] == "eval"
         self._host = options["dataloading_host_index"], options["dataloading_host_count"]
-        if self.config.tuning.applies and self._reader is None:
-            self._reader = run_config.reader(self.config)
+        if self.config.tuning.applies and self.reader is None:
+            self.reader = run_config.reader(self.config)
         if not corpus.sources or (held_out and data.is_separate(corpus)):
             return self._stream(corpus, options, held_out=held_out)
         if not held_out:
-            self._shares = mixture.Shares(list(corpus.sources))
+            self.shares = mixture.Shares(list(corpus.sources))
         return mixture.Mixture(
             {name: self._stream(each, options, held_out=held_out, name=name) for name, each in corpus.sources.items()},
             {name: each.weight for name, each in corpus.sources.items()},
-            None if held_out else self._shares,
+            None if held_out else self.shares,
         )
 
     def _stream(self, corpus: data.Corpus, options: Mapping[str, Any], *, held_out: bool, name: str = "") -> Any:
         """Return the documents of a corpus, or of the source `name` of a mixture."""
         read = data.reader(corpus)
-        if self._reader is not None:
-            read = (self._reader.for_held_out() if held_out else self._reader).of_stream()
-        if name and not held_out and self._shares is not None:
-            read = self._shares.reading(name, read)
+        if self.reader is not None:
+            read = (self.reader.for_held_out() if held_out else self.reader).of_stream()
+        if name and not held_out and self.shares is not None:
+            read = self.shares.reading(name, read)
         return data.train_dataset(
             corpus,
             held_out=held_out,
@@ -423,10 +348,10 @@ class _Hooks:
                 self._reference = preferences.Reference(
                     self.config.tuning, constants["config"], device_state["mesh"], device_state["model"]
                 )
-            if self._reader is not None and self.config.tuning.samples and variables["eval_data_iterator"] is not None:
+            if self.reader is not None and self.config.tuning.samples and variables["eval_data_iterator"] is not None:
                 self._samples = samples.Samples(
                     self.config.tuning.samples,
-                    self._reader.template,
+                    self.reader.template,
                     constants["config"],
                     device_state["mesh"],
                     device_state["model"],
@@ -434,7 +359,7 @@ class _Hooks:
             if self.config.tuning.lora is not None:
                 self.log.adapters(*lora.size(device_state["state"]))
             device_state["p_train_step"] = self._watched(device_state["p_train_step"])
-            if self._evaluation is not None and device_state["p_eval_step"] is not None:
+            if self.evaluation is not None and device_state["p_eval_step"] is not None:
                 device_state["p_eval_step"] = self._with_measures(device_state["p_eval_step"])
             self._logger.loop_starts()
             gc.freeze()  # what the start has created stays to the end: do not scan it again
@@ -444,7 +369,7 @@ class _Hooks:
             self._evaluate(device_state, variables, constants, after_step=-1)
             self._write_samples(device_state, constants)
         if self._profiler is not None:
-            self._profiler.before_step(step, self._last_loss)
+            self._profiler.before_step(step, self.last_loss)
         self._in_iteration = True
         try:
             metrics = self._iteration(device_state, variables, constants)
@@ -469,7 +394,7 @@ class _Hooks:
 
         config, mesh, corpus = constants["config"], device_state["mesh"], self.config.corpus
         table = run_config.reference_table(self.config)
-        if self._reader is None or corpus is None or table is None:
+        if self.reader is None or corpus is None or table is None:
             raise TypeError("the reference belongs to pairs")
         sums = precomputed.sums_of(config, mesh, device_state["model"], device_state["state"]["model"])
         make = self._make_batches(config, further=precomputed.KEYS)
@@ -485,7 +410,7 @@ class _Hooks:
                     shuffle=False,
                     seed=0,
                     epochs=1,
-                    read=self._reader.keyed(),
+                    read=self.reader.keyed(),
                 )
                 shape = (self._batch_size(config), config.max_target_length)
                 empty = {key: np.zeros(shape, np.int32) for key in (*pipeline.ARRAYS, *precomputed.KEYS)}
@@ -499,13 +424,13 @@ class _Hooks:
 
         def step(state: Any, batch: Any, *args: Any) -> Any:
             # The step is compiled with donated arguments, so count before it.
-            counts = pipeline.counts(batch, pairs=pairs) if self._reader is not None else {}
-            counts |= self._shares.scalars() if self._shares is not None else {}
+            counts = pipeline.counts(batch, pairs=pairs) if self.reader is not None else {}
+            counts |= self.shares.scalars() if self.shares is not None else {}
             state, metrics = train_step(state, self._with_reference(batch, state), *args)
             metrics["scalar"] |= counts
             if pairs:
                 preferences.measures(metrics["scalar"])
-            self._last_loss = metrics["scalar"]["learning/loss"]
+            self.last_loss = metrics["scalar"]["learning/loss"]
             return state, metrics
 
         return step
@@ -520,15 +445,15 @@ class _Hooks:
 
         def step(state: Any, batch: Any, *args: Any) -> Any:
             metrics = eval_step(state, self._with_reference(batch, state), *args)
-            if self._evaluation is not None:
-                self._evaluation.add(metrics["scalar"])
+            if self.evaluation is not None:
+                self.evaluation.add(metrics["scalar"])
             return metrics
 
         return step
 
     def _write_samples(self, device_state: dict[str, Any], constants: dict[str, Any]) -> None:
         """Write the answers to the prompts of tuning.samples, if an evaluation has just run."""
-        evaluated, self._evaluated = self._evaluated, False
+        evaluated, self.evaluated = self.evaluated, False
         if self._samples is None or not evaluated:
             return
         import jax
@@ -554,7 +479,7 @@ class _Hooks:
         rules = constants["logical_axis_rules_for_eval"]
         rng = (jax.random.fold_in(device_state["init_rng"], max(after_step, 0)),) if config.enable_diloco else ()
         logger.settle()
-        self._evaluated = True
+        self.evaluated = True
         self.log.enter("evaluation")
         iterator = variables["eval_data_iterator"]
         iterator.reset()
@@ -607,124 +532,6 @@ class _Hooks:
             self.log.enter("training")
         return saved
 
-    def _logger_class(self, metric_logger: Any) -> type[Any]:
-        hooks = self
-
-        class Logger(metric_logger.MetricLogger):  # type: ignore[misc]
-            """MaxText's logger, which also writes the run's metrics.jsonl and a TensorBoard log without duplicates."""
-
-            evaluated_after = -2
-            _file: MetricsFile | None = None
-            _last: float = 0.0
-            _finished: float | None = None
-
-            def __init__(self, config: Any, learning_rate_schedule: Any, start_step: int = 0) -> None:
-                super().__init__(config, learning_rate_schedule, start_step)
-                import jax
-
-                hooks.steps_done = start_step
-                hooks.log.steps, hooks.log.devices = config.steps, jax.device_count()
-                if jax.process_index() == 0:
-                    folder = hooks.config.folder
-                    self._file = MetricsFile(folder, start_step=start_step)
-                    write_event(folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count())
-                    hooks.telemetry.loop_starts(step=start_step, steps=config.steps, devices=jax.device_count())
-                    if config.enable_tensorboard:
-                        _purge(self.writer, start_step)
-
-            def resume(self) -> None:
-                """Start the time of the next step, and its phase."""
-                self._last = time.perf_counter()
-                hooks.log.enter("training")
-
-            def loop_starts(self) -> None:
-                hooks.log.enter("training")
-                self._last = time.perf_counter()
-
-            def mark_eval_loop_start(self) -> None:
-                hooks._evaluated = True
-                # The step before an evaluation is written after it, so record now when the step finished.
-                hooks._last_loss.block_until_ready()
-                self._finished = time.perf_counter()
-                hooks.log.enter("evaluation")
-                super().mark_eval_loop_start()
-
-            def settle(self) -> None:
-                """Write buffered lines. Otherwise the last step's line waits for the next step."""
-                while self.buffered_metrics:
-                    self._flush_one_buffered_entry(self.buffered_metrics.pop(0))
-                if self._file is not None:
-                    self._file.settle()
-                if self._file is not None and self.config.enable_tensorboard:
-                    self.writer.flush()
-
-            def finish_evaluation(self, after_step: int) -> None:
-                self.settle()
-                if self._pending_eval_step_count:
-                    self._finalize_eval_metrics(after_step)
-
-            def _finalize_eval_metrics(self, train_step: int) -> None:
-                from maxtext.utils import exceptions
-
-                self.evaluated_after = train_step
-                try:
-                    super()._finalize_eval_metrics(train_step)
-                except exceptions.StopTraining:
-                    hooks.target_reached = True
-                    raise
-                finally:
-                    self.resume()  # the time of an evaluation does not count toward any training step
-
-            def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
-                line: dict[str, Any] | None = None
-                if self._file is not None and metric_type == "train":
-                    line = self._train_line(metrics["scalar"], step)
-                elif self._file is not None and metric_type == "eval":
-                    loss = float(metrics["scalar"]["eval/avg_loss"])
-                    measures = hooks._evaluation.take() if hooks._evaluation is not None else {}
-                    line = {"step": step + 1, "eval_loss": loss, **measures, "time": now()}
-                if self._file is not None and line is not None:
-                    self._file.write(line)
-                    hooks.telemetry.line(line)
-                    (hooks.log.evaluation if "eval_loss" in line else hooks.log.step)(line)
-                super().write_metrics(metrics, step, metric_type)
-
-            def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
-                import jax
-
-                loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
-                finished, self._finished = self._finished or time.perf_counter(), None
-                # MaxText's own step time is the time to hand the step to the device, which jumps when
-                # that runs ahead. The actual step time is from one finished step to the next.
-                seconds, self._last = finished - self._last, finished
-                tokens = float(scalars["perf/per_device_tokens"]) if "perf/per_device_tokens" in scalars else None
-                tflops = float(scalars["perf/per_device_tflops"]) if "perf/per_device_tflops" in scalars else None
-                line: dict[str, Any] = {
-                    "step": int(step),
-                    "loss": loss,
-                    "step_seconds": round(seconds, 6),
-                    "tokens_per_second_per_device": tokens and round(tokens / seconds, 3),
-                    "tflops_per_second_per_device": tflops and round(tflops / seconds, 6),
-                    "learning_rate": float(scalars["learning/current_learning_rate"]),
-                    "time": now(),
-                }
-                if hooks.config.peak_tflops and tflops:
-                    # JAX counts an Ironwood chip as two devices; the table's peak is per chip.
-                    per_chip = jax.device_count() / hooks.config.chips
-                    line["mfu"] = round(per_chip * tflops / seconds / hooks.config.peak_tflops, 6)
-                for name, key in (("grad_norm", "learning/raw_grad_norm"), ("param_norm", "learning/param_norm")):
-                    if key in scalars:
-                        line[name] = float(scalars[key])
-                if hooks._reader is not None:
-                    line |= hooks._reader.measured(scalars)
-                if hooks._shares is not None:
-                    line["mixture"] = hooks._shares.of(scalars)
-                    if "epoch" in line:
-                        line["epoch"] = min(source["epoch"] for source in line["mixture"].values())
-                return line
-
-        return Logger
-
 
 @contextlib.contextmanager
 def _data_errors_are_errors(config: Any) -> Iterator[None]:
@@ -735,14 +542,6 @@ def _data_errors_are_errors(config: Any) -> Iterator[None]:
         raise ConfigError(
             "The data ends before the last step; add text, raise train.num_epoch, or lower train.steps."
         ) from error
-
-
-def _purge(writer: Any, start_step: int) -> None:
-    """Make TensorBoard drop the steps of a previous attempt that are repeated from here."""
-    from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-    if start_step:
-        writer.file_writer.add_event(Event(step=start_step, session_log=SessionLog(status=SessionLog.START)))
 
 
 def _elapsed(started: float) -> Any:

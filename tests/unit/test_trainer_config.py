@@ -16,7 +16,7 @@ from launcher.config.checks import this_machine
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import Values, chart_defaults, load
 from trainer import config as trainer_config
-from trainer import loop
+from trainer import maxtext_setup
 from trainer.errors import ConfigError
 from trainer.failures import describe
 from trainer.loop import environment
@@ -413,4 +413,4 @@ def test_a_gpu_that_jax_does_not_find_is_a_config_error() -> None:
     with pytest.raises(
         ConfigError, match=r"slice\.accelerator: JAX finds no GPU on this machine \(.*exist\); check the"
     ):
-        loop._require_gpus(JaxWithoutGpu())
+        maxtext_setup.require_gpus(JaxWithoutGpu())

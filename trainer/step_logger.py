@@ -1,0 +1,139 @@
+"""MaxText's metrics in the files of the run: metrics.jsonl, its log, its telemetry, and TensorBoard's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainer.metrics import MetricsFile, now, write_event
+
+if TYPE_CHECKING:
+    from trainer.loop import Hooks
+
+
+def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
+    """Return the class in place of MaxText's MetricLogger, whose module this is. It records in `hooks`."""
+
+    class Logger(metric_logger.MetricLogger):  # type: ignore[misc]
+        """MaxText's logger, which also writes the run's metrics.jsonl and a TensorBoard log without duplicates."""
+
+        evaluated_after = -2
+        _file: MetricsFile | None = None
+        _last: float = 0.0
+        _finished: float | None = None
+
+        def __init__(self, config: Any, learning_rate_schedule: Any, start_step: int = 0) -> None:
+            super().__init__(config, learning_rate_schedule, start_step)
+            import jax
+
+            hooks.steps_done = start_step
+            hooks.log.steps, hooks.log.devices = config.steps, jax.device_count()
+            if jax.process_index() == 0:
+                folder = hooks.config.folder
+                self._file = MetricsFile(folder, start_step=start_step)
+                write_event(folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count())
+                hooks.telemetry.loop_starts(step=start_step, steps=config.steps, devices=jax.device_count())
+                if config.enable_tensorboard:
+                    _purge(self.writer, start_step)
+
+        def resume(self) -> None:
+            """Start the time of the next step, and its phase."""
+            self._last = time.perf_counter()
+            hooks.log.enter("training")
+
+        def loop_starts(self) -> None:
+            hooks.log.enter("training")
+            self._last = time.perf_counter()
+
+        def mark_eval_loop_start(self) -> None:
+            hooks.evaluated = True
+            # The step before an evaluation is written after it, so record now when the step finished.
+            hooks.last_loss.block_until_ready()
+            self._finished = time.perf_counter()
+            hooks.log.enter("evaluation")
+            super().mark_eval_loop_start()
+
+        def settle(self) -> None:
+            """Write buffered lines. Otherwise the last step's line waits for the next step."""
+            while self.buffered_metrics:
+                self._flush_one_buffered_entry(self.buffered_metrics.pop(0))
+            if self._file is not None:
+                self._file.settle()
+            if self._file is not None and self.config.enable_tensorboard:
+                self.writer.flush()
+
+        def finish_evaluation(self, after_step: int) -> None:
+            self.settle()
+            if self._pending_eval_step_count:
+                self._finalize_eval_metrics(after_step)
+
+        def _finalize_eval_metrics(self, train_step: int) -> None:
+            from maxtext.utils import exceptions
+
+            self.evaluated_after = train_step
+            try:
+                super()._finalize_eval_metrics(train_step)
+            except exceptions.StopTraining:
+                hooks.target_reached = True
+                raise
+            finally:
+                self.resume()  # the time of an evaluation does not count toward any training step
+
+        def write_metrics(self, metrics: Any, step: int, metric_type: str = "train") -> None:
+            line: dict[str, Any] | None = None
+            if self._file is not None and metric_type == "train":
+                line = self._train_line(metrics["scalar"], step)
+            elif self._file is not None and metric_type == "eval":
+                loss = float(metrics["scalar"]["eval/avg_loss"])
+                measures = hooks.evaluation.take() if hooks.evaluation is not None else {}
+                line = {"step": step + 1, "eval_loss": loss, **measures, "time": now()}
+            if self._file is not None and line is not None:
+                self._file.write(line)
+                hooks.telemetry.line(line)
+                (hooks.log.evaluation if "eval_loss" in line else hooks.log.step)(line)
+            super().write_metrics(metrics, step, metric_type)
+
+        def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
+            import jax
+
+            loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
+            finished, self._finished = self._finished or time.perf_counter(), None
+            # MaxText's own step time is the time to hand the step to the device, which jumps when
+            # that runs ahead. The actual step time is from one finished step to the next.
+            seconds, self._last = finished - self._last, finished
+            tokens = float(scalars["perf/per_device_tokens"]) if "perf/per_device_tokens" in scalars else None
+            tflops = float(scalars["perf/per_device_tflops"]) if "perf/per_device_tflops" in scalars else None
+            line: dict[str, Any] = {
+                "step": int(step),
+                "loss": loss,
+                "step_seconds": round(seconds, 6),
+                "tokens_per_second_per_device": tokens and round(tokens / seconds, 3),
+                "tflops_per_second_per_device": tflops and round(tflops / seconds, 6),
+                "learning_rate": float(scalars["learning/current_learning_rate"]),
+                "time": now(),
+            }
+            if hooks.config.peak_tflops and tflops:
+                # JAX counts an Ironwood chip as two devices; the table's peak is per chip.
+                per_chip = jax.device_count() / hooks.config.chips
+                line["mfu"] = round(per_chip * tflops / seconds / hooks.config.peak_tflops, 6)
+            for name, key in (("grad_norm", "learning/raw_grad_norm"), ("param_norm", "learning/param_norm")):
+                if key in scalars:
+                    line[name] = float(scalars[key])
+            if hooks.reader is not None:
+                line |= hooks.reader.measured(scalars)
+            if hooks.shares is not None:
+                line["mixture"] = hooks.shares.of(scalars)
+                if "epoch" in line:
+                    line["epoch"] = min(source["epoch"] for source in line["mixture"].values())
+            return line
+
+    return Logger
+
+
+def _purge(writer: Any, start_step: int) -> None:
+    """Make TensorBoard drop the steps of a previous attempt that are repeated from here."""
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    if start_step:
+        writer.file_writer.add_event(Event(step=start_step, session_log=SessionLog(status=SessionLog.START)))
