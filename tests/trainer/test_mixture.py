@@ -72,7 +72,7 @@ def test_a_kill_changes_no_number(lab: TrainingHarness, mixed: Run, tokenizer: P
     run.wait()
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert run.events()[-1]["step"] in (6, 11, 16)  # a checkpoint is written in the background
+    assert run.events()[-1]["step"] in (1, 6, 11, 16)  # a checkpoint is written in the background
     assert numbers(run.metrics()) == numbers(mixed.metrics())
     shares = [[line["mixture"] for line in each.metrics() if "loss" in line] for each in (run, mixed)]
     assert shares[0] == shares[1]
