@@ -1320,6 +1320,11 @@ BAD = [
         "worker.secretEnv.WANDB_API_KEY and tracking.wandb.secret.name are both set; remove one of them.",
     ),
     InvalidValues(
+        "notify.secret",
+        "notify: {secret: Our_Secret}",
+        '"Our_Secret" is not a valid object name; use lowercase letters',
+    ),
+    InvalidValues(
         "data.tokenizer.path",
         "data: {tokenizer: {kind: tiktoken, path: /data/tokenizer.model}}",
         '"/data/tokenizer.model" does not contain "tiktoken", as MaxText requires; rename the file',
