@@ -57,6 +57,7 @@ class EventKind(StrEnum):
     STOPPED = "stopped"
     ERROR = "error"
     SAMPLE = "sample"
+    SLOW_HOST = "slow_host"
 
     @property
     def is_start(self) -> bool:

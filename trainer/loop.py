@@ -28,6 +28,7 @@ from trainer.errors import ConfigError
 from trainer.metrics import write_event
 from trainer.profiling import Profiler
 from trainer.run_log import RunLog
+from trainer.slow_hosts import SlowHost, SlowHosts
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
 from trainer.tuning import lora, pipeline, precomputed, preferences, samples
@@ -208,6 +209,7 @@ class Hooks:
         # A checkpoint that MaxText requested before it handed over the step's metrics.
         self._pending: tuple[Any, ...] | None = None
         self._in_iteration = False
+        self._slow_hosts: SlowHosts | None = None
 
     @contextlib.contextmanager
     def installed(self, maxtext_train: Any) -> Iterator[None]:
@@ -243,6 +245,8 @@ class Hooks:
                 if distributed.global_state.client is None:  # else JAX handles SIGTERM
                     stack.enter_context(alone.listening())
                 replace(checkpointing, "reached_preemption", alone.reached)
+            else:
+                self._slow_hosts = SlowHosts(distributed.global_state.client, jax.process_index(), self._report_slow)
             if jax.process_index() == 0:
                 self._profiler = stack.enter_context(Profiler(self.config.folder))
             self._stop_reached = checkpointing.reached_preemption
@@ -262,10 +266,17 @@ class Hooks:
             # If the step before was still running at the end, the chips had work all the time. If it ended meanwhile,
             # the whole time counts: it is an upper bound.
             if not busy or hooks.last_loss.is_ready():
-                hooks.telemetry.waited_for_data(time.perf_counter() - started)
+                seconds = time.perf_counter() - started
+                hooks.telemetry.waited_for_data(seconds)
+                if hooks._slow_hosts is not None:
+                    hooks._slow_hosts.waited(seconds)
             return batch
 
         return load
+
+    def _report_slow(self, row: SlowHost) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end the training
+            write_event(self.config.folder, "slow_host", message=row.message, host=row.host, step=self.steps_done)
 
     def _documents(self, *args: Any, **options: Any) -> Any:
         """Replaces MaxText's file reader: Slipway's stream of documents, or one for each source of a mixture."""
@@ -377,6 +388,8 @@ class Hooks:
             self._in_iteration = False
         self.steps_done = step + 1
         self.stepped = True
+        if self._slow_hosts is not None:
+            self._slow_hosts.after_step(self.steps_done, self.last_loss)
         if step == last and evaluates and self._logger.evaluated_after != step:
             self._evaluate(device_state, variables, constants, after_step=step)
         self._write_samples(device_state, constants)

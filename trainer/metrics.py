@@ -59,6 +59,10 @@ EVENTS: Mapping[str, EventType] = {
     "stopped": EventType(
         ("message", "step"), "A run on this machine was cancelled; all its hosts stopped after `step` steps."
     ),
+    "slow_host": EventType(
+        ("message", "host", "step"),
+        "The host with the index `host` is slower than the others. Noticed after `step` steps.",
+    ),
     "sample": EventType(
         ("step", "prompt", "message"),
         "The model's answer (`message`) to a prompt of tuning.samples after `step` steps.",

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
+import signal
 import socket
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +33,42 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingH
     assert numbers(first.metrics()) == numbers(undisturbed.metrics())
 
 
-def test_all_hosts_stop_after_the_same_step_if_one_receives_a_stop_signal(lab: TrainingHarness) -> None:
+@contextlib.contextmanager
+def half_speed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pause the process for more than half of the time."""
+    done = threading.Event()
+
+    def pause() -> None:
+        while not done.wait(0.02):
+            process.send_signal(signal.SIGSTOP)
+            done.wait(0.04)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_slow_host_is_named_and_all_hosts_stop_after_the_same_step(lab: TrainingHarness) -> None:
     """The rules of a JobSet handle exit code 3 (charts/run/templates/job-set.yaml) of the first host that ends.
     tests/image/test_jobset_containers.py resumes such a run."""
-    config = lab.config("stop-signal", steps=150, checkpoint_period=100, eval_interval=None)
+    config = lab.config("stop-signal", steps=100_000, checkpoint_period=50_000, eval_interval=None)
     environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
     first = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="0", **environment)
     second = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="1", **environment)
     first.until(lambda: first.step() >= 5)
+    with half_speed(second.process):
+        first.until(lambda: first.events("slow_host") != [], 120)
+    (event,) = first.events("slow_host")
+    assert event["host"] == 1
+    assert re.fullmatch(r"Host 1 \(.+\) is slow: the same calculation takes \d+% longer than .*", event["message"])
     second.process.terminate()
     assert (first.wait(), second.wait()) == (3, 3), first.output()[-4000:]
     stopped = first.step()
-    assert stopped < 149
     assert (first.folder / "checkpoints" / str(stopped)).is_dir()
     assert "Error: A host received a stop signal: training stopped after" in first.output()
 

@@ -21,6 +21,7 @@ EVENTS = (
     "stalled",
     "checkpoint-too-old",
     "slower-than-forecast",
+    "slow-host",
 )
 DEFAULT_EVENTS = tuple(event for event in EVENTS if event not in ("started", "first-step"))
 """The events without notify.events and without a line `events`."""

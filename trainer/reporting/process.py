@@ -23,6 +23,7 @@ _OF_EVENT = {
     "worker_failed": "failed",
     "driver_failed": "failed",
     "preempted": "preempted",
+    "slow_host": "slow-host",
 }
 _SECONDS_TO_END = 5.0
 _SECONDS_TO_STOP = 2.0
@@ -35,6 +36,7 @@ _WORDS = {
     "stalled": "does not train",
     "checkpoint-too-old": "has an old checkpoint",
     "slower-than-forecast": "is slower than its forecast",
+    "slow-host": "has a slow host",
 }
 
 
@@ -69,7 +71,8 @@ class Notifications:
         if kind == "started" and fields.get("step"):
             return  # it resumes
         if kind is not None:
-            self.send(kind, str(fields.get("message") or ""), step=fields.get("step"))
+            host = str(fields.get("host", ""))  # several hosts of one attempt can be slow
+            self.send(kind, str(fields.get("message") or ""), number=host, step=fields.get("step"))
 
     def send(
         self, event: str, detail: str = "", *, number: str = "", words: str = "", attempt: int = 0, **fields: Any

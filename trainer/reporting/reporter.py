@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate
 
+from trainer import metrics
 from trainer.config import RunConfig
 from trainer.metrics import now
 from trainer.reporting import record
@@ -64,6 +65,7 @@ class Reporter:
         self._waited: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
         self._pending: list[Callable[[dict[str, Any]], None]] = []
+        metrics.listeners.append(self.on_event)
         self._start()
 
     @_harmless
@@ -121,6 +123,12 @@ class Reporter:
         self._last_checkpoint = time.monotonic()
         self._told.discard("checkpoint-too-old")
         self._later(lambda _: None, write=True)
+
+    def on_event(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Keep a slow host (trainer/slow_hosts.py) in the record."""
+        if event == "slow_host":
+            row = {"host": fields["host"], "time": now(), "message": fields["message"]}
+            self._later(lambda attempt: attempt.setdefault("slow_hosts", []).append(row), write=True)
 
     @_harmless
     def waited_for_data(self, seconds: float) -> None:
@@ -229,6 +237,8 @@ class Reporter:
         tracking: Mapping[str, Any] = self._config.tree.get("tracking") or {}
         forecast, most = float(tracking.get("forecastStepSeconds") or 0), float(self._settings.get("slowdown") or 0)
         speed = statistics.median(recent[-_STEPS_OF_SPEED:]) if len(recent) >= _STEPS_OF_SPEED else 0.0
+        if speed:
+            self._keep_speed(speed, forecast)
         if forecast and most and speed > forecast * most:
             slower = round(100 * (speed / forecast - 1))
             self._tell(
@@ -236,6 +246,15 @@ class Reporter:
                 f"A step takes {speed:.2f} s, {slower} % more than the forecast of {forecast:.2f} s.",
                 once=True,
             )
+
+    def _keep_speed(self, speed: float, forecast: float) -> None:
+        assert self._record is not None  # noqa: S101 - for the type checker
+        attempt = self._record["attempts"][-1]
+        attempt["step_seconds"] = round(speed, 4)
+        if forecast:
+            attempt["forecast_step_seconds"] = forecast
+            slower = speed > forecast * record.SLOWER
+            attempt["slower_since"] = (attempt.get("slower_since") or now()) if slower else None
 
     def _tell(self, event: str, detail: str, *, once: bool = False) -> None:
         if event not in self._told:

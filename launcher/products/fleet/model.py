@@ -39,6 +39,19 @@ class Wait:
     end: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """Why a run is slower than it should be, by its record: in its last attempt, and only while that has not ended.
+
+    `slower` is the part by which a step takes longer than in the forecast, since the time `since`; 0 if it does not.
+    `hosts` are sentences about its slow hosts.
+    """
+
+    slower: float
+    since: float | None
+    hosts: Sequence[str]
+
+
 @dataclass(frozen=True)
 class FleetRun:
     """A run: an object in a queue, whether Slipway created it or not.
@@ -66,6 +79,7 @@ class FleetRun:
     goodput: float | None = None
     losses: Mapping[str, float] = field(default_factory=dict)
     accelerators: Mapping[str, str] = field(default_factory=dict)
+    slowness: Slowness | None = None
 
     @property
     def total_chips(self) -> int:

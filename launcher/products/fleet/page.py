@@ -38,6 +38,7 @@ def page(fleet: FleetUse, zone: ZoneInfo) -> str:
             ("Flavors", tables.flavors(fleet.flavors, fleet)),
             ("Users", tables.groups("user", fleet.users, fleet)),
             ("Losses", tables.losses(fleet)),
+            ("Slow runs", tables.slow_runs(fleet.runs, zone)),
             ("Runs with the most chip-hours", tables.runs(fleet.runs, fleet)),
         ],
     )

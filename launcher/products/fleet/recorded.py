@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from launcher.products.fleet.model import Attempt, FleetRun, Wait
+from launcher.products.fleet.model import Attempt, FleetRun, Slowness, Wait
 from launcher.products.fleet.workloads import UNKNOWN_FLAVOR
 from launcher.products.report.metrics import time_of
 
@@ -43,7 +43,17 @@ def of_record(record: Mapping[str, Any]) -> FleetRun | None:
         tokens=record.get("tokens"),
         goodput=record.get("goodput"),
         losses={cause: amount for cause, amount in seconds.items() if cause not in _NOT_LOST and amount > 0},
+        slowness=_slowness((record.get("attempts") or [{}])[-1]),
     )
+
+
+def _slowness(attempt: Mapping[str, Any]) -> Slowness | None:
+    if attempt.get("ended"):
+        return None
+    since, step, forecast = (attempt.get(key) for key in ("slower_since", "step_seconds", "forecast_step_seconds"))
+    slower = step / forecast - 1 if since and step and forecast else 0.0
+    hosts = [row["message"] for row in attempt.get("slow_hosts") or ()]
+    return Slowness(slower, time_of(since), hosts) if slower or hosts else None
 
 
 def _attempts(held: Sequence[tuple[float, float]], preemptions: int) -> list[Attempt]:
@@ -87,4 +97,5 @@ def _join(live: FleetRun, record: FleetRun) -> FleetRun:
         tokens=record.tokens,
         goodput=record.goodput,
         losses=record.losses,
+        slowness=record.slowness if live.state == "running" else None,
     )

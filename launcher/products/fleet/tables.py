@@ -80,6 +80,23 @@ def losses(fleet: FleetUse) -> Table:
     return [("lost to", ""), ("chip-hours", "number")], [[cause, hours(amount)] for cause, amount in lost]
 
 
+def slow_runs(rows: Sequence[RunUse], zone: ZoneInfo) -> Table:
+    """Return the runs that are slower than their forecast, or have a slow host, the slowest first."""
+    slow = [(row.run, row.run.slowness) for row in rows if row.run.slowness is not None]
+    slow.sort(key=lambda pair: -pair[1].slower)
+    columns = [("slow run", ""), ("team", ""), ("slower than its forecast", "number"), ("since", ""), ("hosts", "")]
+    return columns, [
+        [
+            run.name,
+            run.team,
+            f"{slowness.slower:.0%}" if slowness.slower else _UNKNOWN,
+            _UNKNOWN if slowness.since is None else clock(slowness.since, zone),
+            " ".join(slowness.hosts) or _UNKNOWN,
+        ]
+        for run, slowness in slow
+    ]
+
+
 def runs(rows: Sequence[RunUse], fleet: FleetUse) -> Table:
     """Return the table of the runs with the most chip-hours."""
     columns = [

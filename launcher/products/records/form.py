@@ -61,7 +61,7 @@ def parse(data: bytes, name: str) -> Record:
 def _times(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
     times = [("written", record["written"]), *((f"times.{key}", at) for key, at in record["times"].items())]
     times += [("held", part[key]) for part in record.get("held") or () for key in ("from", "to")]
-    keys = ("started", "first_step", "seen", "ended")
+    keys = ("started", "first_step", "seen", "ended", "slower_since")
     return [*times, *((f"attempts.{key}", part.get(key)) for part in record.get("attempts") or () for key in keys)]
 
 

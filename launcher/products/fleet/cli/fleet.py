@@ -81,6 +81,7 @@ def _text(fleet: Fleet) -> str:
             _table(tables.flavors(use.flavors, use)),
             _table(tables.groups("user", users, use)) if users else "",
             _table(tables.losses(use)) if use.total.lost else "",
+            _table(slow) if (slow := tables.slow_runs(use.runs, fleet.zone))[1] else "",
             _table(tables.runs(use.runs, use)),
         ]
         if len(use.runs) > tables.MOST_RUNS:
