@@ -6,6 +6,7 @@ the standard library and json_object, because the supervisor of a local run uses
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -74,7 +75,8 @@ class Event:
     """An event. `time` is RFC 3339. A field that this kind of event does not have is "" or None.
 
     `step` is the step at which a loop starts, or the number of steps done when all hosts stopped. `steps` is the number
-    that the run takes. A sample has the model's answer (`message`) to a prompt after `step` steps.
+    that the run takes. A sample has the model's answer (`message`) to a prompt after `step` steps. `host` is the index
+    of a slow host.
     """
 
     kind: EventKind
@@ -87,6 +89,7 @@ class Event:
     restarts_left: int | None = None
     phase: str = ""
     prompt: str = ""
+    host: int | None = None
 
 
 @dataclass(frozen=True)
@@ -169,20 +172,16 @@ def _seconds_between(start: str, end: str) -> float:
 
 def state_after(events: Iterable[Event]) -> TrainerState:
     """Return the state after these events."""
-    state = TrainerState()
-    for event in events:
-        state = state.after(event)
-    return state
+    return functools.reduce(TrainerState.after, events, TrainerState())
 
 
 def event_of(entry: Mapping[str, Any]) -> Event | None:
     """Return the event that a line's JSON object describes; None for an unknown kind, of a later version."""
-    try:
-        kind = EventKind(entry.get("event", ""))
-    except ValueError:
+    kind = str(entry.get("event"))
+    if kind not in EventKind:
         return None
     return Event(
-        kind,
+        EventKind(kind),
         time=str(entry.get("time") or ""),
         message=str(entry.get("message") or ""),
         step=count(entry.get("step"), least=0),
@@ -192,6 +191,7 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
         restarts_left=count(entry.get("restarts_left"), least=0),
         phase=str(entry.get("phase") or ""),
         prompt=str(entry.get("prompt") or ""),
+        host=count(entry.get("host"), least=0),
     )
 
 

@@ -34,7 +34,7 @@ _PREFIX = "slipway/host/"
 
 @dataclass(frozen=True)
 class HostTimes:
-    """What a host measured in the last minute, in seconds: the probe, the wait for text per step, and the step."""
+    """The means of a host in the last minute, in seconds: the probe, the wait for text per step, and the step."""
 
     name: str
     probe: float

@@ -23,6 +23,7 @@ _WORDS = {
     EventKind.PREEMPTED: "stopped",
     EventKind.STOPPED: "stopped",
     EventKind.ERROR: "error",
+    EventKind.SLOW_HOST: "slow host",
 }
 
 

@@ -120,7 +120,7 @@ def test_keys_run_commands_in_the_terminal(home: Path) -> None:
     )
     shell.expect("0 of 3 runs")
     shell.send("x")
-    shell.expect("has-ended")
+    shell.expect("3 of 3 runs")
     shell.send("/")
     shell.expect("team or queue")
     shell.send("ended\r")
