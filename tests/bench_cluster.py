@@ -22,6 +22,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pexpect
+import psutil
+
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.run_policy import installed, many_teams, seconds_added
 from tests.tools.go_tools import tool
@@ -37,6 +41,8 @@ VERBS = ("status", "explain")
 # The limits in seconds and GB of a command that reads a thousand objects.
 SECONDS, MEMORY = 1.0, 0.2
 POLICY_SECONDS = 0.02
+# The limits of a command that updates itself, and how long it starts and is watched, in seconds.
+LIVE_SHARE, LIVE_MEMORY, LIVE_START, LIVE_SECONDS = 0.05, 0.15, 30.0, 120.0
 SWEPT, INSTALLS = 100, 10
 Row = tuple[str, list[float], list[float], float]
 Alternate = Callable[..., tuple[list[float], list[float]]]
@@ -44,7 +50,7 @@ Timed = Callable[[Sequence[str]], float]
 
 
 # The parts that can be selected by name. "list" includes explain, with the same number of runs.
-PARTS = ("render", "status", "sweep", "policy", "list", "large")
+PARTS = ("render", "status", "sweep", "policy", "list", "board", "large")
 
 
 def rows(
@@ -69,10 +75,15 @@ def rows(
             yield _sweep(timed)
         if "policy" in parts:
             yield from _policy(plane)
-        if "list" in parts:
+        if {"list", "board"} & {*parts}:
             say(f"Making {RUNS} runs on {CHIPS} simulated chips...")
             fill(plane)
+        if "list" in parts:
             yield from _thousand()
+        if "board" in parts:
+            say("Watching the board and top...")
+            yield from _live("board", ["board", "-A", "-o", "json"])
+            yield from _live("top", ["top", "-A"])
         if "large" in parts:
             say(f"Making a run on {HOSTS} simulated hosts...")
             _large(plane)
@@ -172,6 +183,28 @@ def _thousand() -> Iterator[Row]:
         f"explain among {RUNS} runs": ["explain", last, "-n", TEAMS[0]],
     }
     yield from _limited(commands)
+
+
+def _live(what: str, arguments: Sequence[str]) -> Iterator[Row]:
+    """Measure the share of a core and the memory of a command that updates itself, in a terminal."""
+    shell = pexpect.spawn(LAUNCHER, list(arguments), dimensions=(50, 200), encoding="utf-8", timeout=120)
+    process = psutil.Process(shell.pid)
+    begin = (0.0, 0.0)
+    url = ""
+    if what == "board":
+        shell.expect(r"\{.*\}")
+        url = json.loads(str(shell.after))["url"].replace("/?", "/state.json?")
+    for end in (LIVE_START, LIVE_SECONDS):
+        begin = sum(process.cpu_times()[:2]), time.monotonic()
+        while time.monotonic() < begin[1] + end:
+            if url:  # as the page does, but more often
+                httpx.get(url, follow_redirects=True, cookies=httpx.Cookies())
+            shell.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=5)
+    share = (sum(process.cpu_times()[:2]) - begin[0]) / (time.monotonic() - begin[1])
+    memory = process.memory_info().rss / 1e9
+    shell.close(force=True)
+    yield f"{what} of {RUNS} runs: share of a core (limit: {LIVE_SHARE:g})", [share], [LIVE_SHARE], 1.0
+    yield f"  its memory in GB (limit: {LIVE_MEMORY:g})", [memory], [LIVE_MEMORY], 1.0
 
 
 def _limited(commands: Mapping[str, Sequence[str]]) -> Iterator[Row]:
