@@ -43,7 +43,7 @@ TIERS = (
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
         r"tests/(trainer/test_(training|alerts|serving|replica_logs|without_ray|stop_signals|ray_job|ray_cluster|storage|kept_output|tuning|lora|preferences|mixture|weights|weights_killed|weights_memory)"
-        r"|cli/test_training)\.py",
+        r"|cli/test_training|products/drill/test_drill)\.py",
         group="training",
     ),
     Tier(
@@ -175,6 +175,8 @@ LONG = frozenset(
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
         "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
+        # Three trainings under Ray, and one that is interrupted.
+        "tests/products/drill/test_drill.py",
         # The scanners and formats of others.
         "tests/charts/test_scan.py",
         "tests/products/gke/test_terraform_scan.py",

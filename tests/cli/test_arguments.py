@@ -55,7 +55,6 @@ def test_submit_of_a_file(launcher: Launcher) -> None:
         ("kill", "launcher cancel"),
         ("resume", "launcher submit, which resumes a run of the same name"),
         ("describe", "launcher status, or launcher explain"),
-        ("top", "launcher attach, or launcher status --watch"),
         ("exec", "launcher shell"),
         ("train", "launcher submit"),
         ("run", "launcher submit"),

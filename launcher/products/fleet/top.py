@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
 
 from launcher.backends.base import State
-from launcher.cli.output import neutral
+from launcher.cli.output import narrate, neutral
 from launcher.k8s.target import Target
 from launcher.products.fleet.board.state import Board
 
@@ -25,9 +25,14 @@ _ENDED = {state.value for state in State if state.ended}
 _WAITING = {State.QUEUED.value, State.PREEMPTED.value}
 _BARS = "▁▂▃▄▅▆▇█"
 _POINTS = 12  # losses in a row of the table
+_MOST_RUNS = 500  # as on the page; the filter finds the others
 _SLOW = 0.9
 """The speed, as a share of the forecast, below which a run is marked. The page has the same bound (board.js)."""
 _COLOURS = {"failed": "red", "running": "green", "restarting": "yellow", "queued": "yellow", "preempted": "yellow"}
+
+
+_Cell = tuple[str, str]  # the text, and its style
+_Rows = dict[str, list[_Cell]]  # by the key of the row
 
 
 class Top(App[None]):
@@ -56,6 +61,7 @@ class Top(App[None]):
         self.target = target
         self.state: dict[str, Any] = {"queues": None, "runs": [], "notes": ["Reading…"], "pause": 5}
         self.with_ended = False
+        self._rows: dict[str, _Rows] = {"queues": {}, "runs": {}}
         self._board = Board(target)
         self._left = threading.Event()
 
@@ -97,9 +103,10 @@ class Top(App[None]):
         queues = self.query_one("#queues", DataTable)
         queues.display = bool(self.state["queues"])
         rows = [row for queue in self.state["queues"] or () for row in _queue_rows(queue)]
-        _update(queues, {str(at): row for at, row in enumerate(rows)})
+        self._rows["queues"] = _update(queues, self._rows["queues"], {str(at): row for at, row in enumerate(rows)})
         runs = self.shown()
-        _update(self.query_one("#runs", DataTable), {_key(run): _run_row(run) for run in runs})
+        table = {_key(run): _run_row(run) for run in runs[:_MOST_RUNS]}
+        self._rows["runs"] = _update(self.query_one("#runs", DataTable), self._rows["runs"], table)
         made = f"As of {self.state['made'][11:19]} UTC; " if "made" in self.state else ""
         count = f"{made}{len(runs)} of {len(self.state['runs'])} runs"
         self.query_one("#notes", Static).update(Text(neutral("\n".join([count, *self.state["notes"]]))))
@@ -148,8 +155,7 @@ class Top(App[None]):
         run = runs[table.cursor_row]
         command = [verb, run["name"], *options, *_place(run, self.target)]
         with self.suspend():
-            sys.stdout.write(f"$ launcher {' '.join(command)}\n")
-            sys.stdout.flush()
+            narrate(f"$ launcher {' '.join(command)}")
             if verb != "cancel" or input("Cancel this run? [y/N]: ").strip().lower() in ("y", "yes"):
                 # Ctrl-C ends the command, not this program. A handler, unlike SIG_IGN, is not inherited.
                 before = signal.signal(signal.SIGINT, lambda *_: None)
@@ -158,21 +164,22 @@ class Top(App[None]):
             input("Press Enter to go back.")
 
 
-def _update(table: DataTable[Text], rows: dict[str, list[Text]]) -> None:
-    """Make the table show these rows. To build the whole table costs much more than to change some cells."""
-    if [row.value for row in table.rows] != list(rows):
+def _update(table: DataTable[Text], before: _Rows, rows: _Rows) -> _Rows:
+    """Make the table, which shows `before`, show these rows. To change cells costs much less than to build it."""
+    if list(before) != list(rows):
         selected = table.cursor_row
-        chosen = list(table.rows)[selected].value if table.row_count > selected >= 0 else None
+        chosen = list(before)[selected] if len(before) > selected >= 0 else None
         table.clear()
         for key, row in rows.items():
-            table.add_row(*row, key=key)
+            table.add_row(*(Text(neutral(text), style) for text, style in row), key=key)
         table.move_cursor(row=list(rows).index(chosen) if chosen in rows else min(selected, len(rows)))
-        return
+        return rows
     columns = list(table.columns)
     for key, row in rows.items():
-        for column, cell in zip(columns, row, strict=True):
-            if table.get_cell(key, column) != cell:
-                table.update_cell(key, column, cell, update_width=True)
+        for column, cell, old in zip(columns, row, before[key], strict=True):
+            if cell != old:
+                table.update_cell(key, column, Text(neutral(cell[0]), cell[1]), update_width=True)
+    return rows
 
 
 def _key(run: dict[str, Any]) -> str:
@@ -186,11 +193,11 @@ def _place(run: dict[str, Any], target: Target) -> list[str]:
     return [*context, "--namespace", run["namespace"]]
 
 
-def _cell(value: Any, style: str = "") -> Text:
-    return Text(neutral("" if value is None else f"{value:g}" if isinstance(value, float) else str(value)), style)
+def _cell(value: Any, style: str = "") -> _Cell:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value), style
 
 
-def _queue_rows(queue: dict[str, Any]) -> list[list[Text]]:
+def _queue_rows(queue: dict[str, Any]) -> list[list[_Cell]]:
     rows = []
     for at, quota in enumerate(queue["quotas"] or [{}]):
         name = "" if at else queue["name"] + (f" ({queue['inactive']})" if queue["inactive"] else "")
@@ -200,7 +207,7 @@ def _queue_rows(queue: dict[str, Any]) -> list[list[Text]]:
     return rows
 
 
-def _run_row(run: dict[str, Any]) -> list[Text]:
+def _run_row(run: dict[str, Any]) -> list[_Cell]:
     state, speed, losses = run["state"], run.get("speed"), run.get("losses", [])[-_POINTS:]
     position = f" #{run['position']}" if run["position"] else ""
     step = "" if run["step"] is None else f"{run['step']}/{run['steps']}" if run["steps"] else run["step"]

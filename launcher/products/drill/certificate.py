@@ -1,0 +1,77 @@
+"""The certificate of a drill: what each fault cost, and whether that is what Slipway promises. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from launcher.products.drill.faults import Fault
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The observations of a run with a fault. `numbers` and `steps` as in DrillRun.
+
+    `at_step` is the number of steps that were finished at the fault, `before` those until the training stopped, and
+    `starts` the step of each start of the training. `seconds` is the time from the fault to the first step after
+    `before`; None if there was none.
+    """
+
+    state: str
+    reason: str
+    at_step: int
+    before: int
+    starts: Sequence[int]
+    seconds: float | None
+    numbers: Mapping[int, tuple[Any, ...]]
+    notified: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The row of a fault. `problems` are sentences about promises that were not kept; none is a pass."""
+
+    fault: str
+    about: str
+    at_step: int
+    steps_lost: int
+    seconds_to_next_step: float | None
+    identical: bool
+    notified: Sequence[str]
+    problems: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as JSON."""
+        return {**asdict(self), "passed": not self.problems}
+
+
+def judge(fault: Fault, seen: Observed, expected: Mapping[int, tuple[Any, ...]], period: int) -> Outcome:
+    """Compare a run with the undisturbed one, whose numbers are `expected`. `period` is the steps of a checkpoint."""
+    restarts = seen.starts[1:]
+    lost = max(0, seen.before - restarts[0]) if restarts else 0
+    problems = []
+    if seen.state != "succeeded":
+        problems.append(f"The run ended as {seen.state}: {seen.reason or 'without a reason'}")
+    missing = sorted(set(expected) - set(seen.numbers))
+    different = sorted(step for step, row in seen.numbers.items() if expected.get(step) != row)
+    if missing:
+        problems.append(f"{len(missing)} steps have no line in metrics.jsonl, the first is step {missing[0]}.")
+    if different:
+        problems.append(f"The numbers of {len(different)} steps differ, the first is step {different[0]}.")
+    most = 0 if fault.free else period
+    if lost > most:
+        problems.append(f"{lost} steps were lost; at most {most} may be.")
+    if fault.silent:
+        if restarts:
+            problems.append("The training started again, although only a notification failed.")
+    elif not restarts:
+        problems.append("The fault had no effect: the training did not start again.")
+    elif seen.seconds is None:
+        problems.append("No step was finished after the fault.")
+    for event in fault.notified:
+        if event not in seen.notified:
+            problems.append(f"The webhook received no notification of the event {event}.")
+    identical = not missing and not different
+    seconds = None if seen.seconds is None else round(seen.seconds, 1)
+    return Outcome(fault.name, fault.about, seen.at_step, lost, seconds, identical, list(seen.notified), problems)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher import api, formatting
+from launcher.cli import output
+from launcher.cli.options import format_option
+from launcher.errors import ExitCode, LauncherError
+
+if TYPE_CHECKING:
+    from launcher.products.drill.api import Certificate
+
+
+@click.command()
+@click.option("--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated.")
+@click.option("--to", metavar="FILE", help="Also write the certificate (JSON) into a file.")
+@format_option
+def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
+    """Break a small training on this machine in several ways, and show what each fault costs.
+
+    The training runs once without a fault, and again for each fault. A certificate has, for each fault, the steps that
+    were lost, the seconds to the next step, whether the losses equal those of the run without a fault bit for bit, and
+    who was notified. The exit code is 1 if a promise was not kept. The runs are in a temporary folder, apart from your
+    runs; they are removed at the end, also after Ctrl-C.
+    """
+
+    certificate = api.drill(faults, progress=output.narrate)
+    tree = certificate.as_json()
+    if to is not None:
+        try:
+            Path(to).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise LauncherError(f"{to} cannot be written: {error.strerror}.") from error
+    output.emit(tree, form, _text(certificate))
+    return ExitCode.DONE if certificate.passed else ExitCode.FAILURE
+
+
+def _text(certificate: Certificate) -> str:
+    rows = [("FAULT", "AT STEP", "STEPS LOST", "NEXT STEP AFTER", "LOSSES", "NOTIFIED", "RESULT")]
+    for row in certificate.outcomes:
+        seconds = "-" if row.seconds_to_next_step is None else f"{row.seconds_to_next_step:.1f} s"
+        losses = "identical" if row.identical else "different"
+        result = "failed" if row.problems else "passed"
+        notified = ", ".join(row.notified) or "-"
+        rows.append((row.fault, str(row.at_step), str(row.steps_lost), seconds, losses, notified, result))
+    problems = [f"{row.fault}: {problem}" for row in certificate.outcomes for problem in row.problems]
+    return "\n".join([formatting.table(rows), *problems])
