@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import functools
 import json
 import threading
 from collections.abc import Iterator
@@ -143,8 +144,10 @@ def test_every_query_of_every_dashboard_returns_series(scraped: Scraped) -> None
                 query = _filled(target["expr"], variables)
                 assert "$" not in query
                 if not any(name in query for name in ABSENT):
-                    series = server.ask(query)
-                    assert series, (file.name, panel["title"], query)
+                    try:
+                        series = server.until(functools.partial(server.ask, query))
+                    except AssertionError as error:
+                        raise AssertionError(f"{file.name}, {panel['title']}: {query}") from error
                     # The legend names labels that the series have.
                     for label in target["legendFormat"].split("{{")[1:]:
                         assert label.partition("}}")[0] in series[0]["metric"], (panel["title"], label)
