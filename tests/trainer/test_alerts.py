@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import functools
+import gzip
 import json
 import threading
 from collections.abc import Iterator
