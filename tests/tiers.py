@@ -175,6 +175,12 @@ LONG = frozenset(
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
         "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
+        # test_training.py kills a worker, and test_a_run_survives_every_kill all processes of a run with one host.
+        "tests/cli/test_training.py::test_a_run_of_two_hosts_survives_kills_of_a_worker_and_of_ray",
+        # test_a_training_ends_with_the_same_numbers_although_its_log_hangs keeps output without Ray.
+        "tests/trainer/test_kept_output.py::test_the_output_of_a_ray_job_stays_after_a_kill",
+        # Compiles a preset that is fast by an earlier forecast again.
+        "tests/products/planner/test_presets_tuned.py::test_the_first_is_as_fast_as_it_says",
         # Three trainings under Ray, and one that is interrupted.
         "tests/products/drill/test_drill.py",
         # The scanners and formats of others.
