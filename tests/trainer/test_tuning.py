@@ -31,7 +31,7 @@ KILLED = 130
 KEYS: dict[str, Any] = {
     "steps": STEPS,
     "learning_rate_schedule_steps": STEPS,
-    "learning_rate": 2e-3,  # at 3e-3, some processors end at 80 % of the answers
+    "learning_rate": 3e-3,
     "per_device_batch_size": 8,
     "checkpoint_period": 30,
     "eval_interval": None,
@@ -74,7 +74,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(lab: TrainingHarness, name: str, base: Run, data: dict[str, Any], **train: Any) -> Path:
     tokenizer = {"kind": "sentencepiece", "path": str(lab.tokenizer)}
     weights = str(base.folder / "checkpoints" / "3" / "items")
-    keys = {**KEYS, "load_parameters_path": weights, **train}
+    # At 3e-3, a model on some processors ends with 80 % of the answers.
+    keys = {**KEYS, "learning_rate": 2e-3, "load_parameters_path": weights, **train}
     path = lab.config(name, hosts=1, data={**data, "tokenizer": tokenizer}, **keys)
     tree = json.loads(path.read_text())
     tree |= {"tuning": {"method": "sft", "template": PLAIN, "samples": SAMPLES}, "from": "base@3"}
