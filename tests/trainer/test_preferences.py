@@ -113,7 +113,7 @@ def test_a_kill_changes_no_number(lab: TrainingHarness, preferred: Run, base: Ru
     run.wait()
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert run.events()[-1]["step"] > 1  # it resumed
+    assert run.events()[-1]["step"] > 0  # it resumed, from its first checkpoint if a later one was not complete
     assert numbers(run.metrics())[:-1] == numbers(preferred.metrics())[: KILLED + 1]  # and the first evaluation
 
 
@@ -136,7 +136,7 @@ def test_a_precomputed_reference_gives_the_same_numbers(lab: TrainingHarness, pr
     assert table.stat().st_size == 300 * 16
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert run.events()[-1]["step"] > 1  # it resumed
+    assert run.events()[-1]["step"] > 0  # it resumed, from its first checkpoint if a later one was not complete
     assert run.output().count("reference: log probabilities of 300 pairs in") == 1
     for have, want in zip(numbers(run.metrics())[:-1], numbers(preferred.metrics())[: KILLED + 1], strict=True):
         assert have == pytest.approx(want, rel=2e-5, abs=1e-6)

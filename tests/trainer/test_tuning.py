@@ -152,7 +152,7 @@ def test_a_kill_in_an_epoch_changes_no_number(lab: TrainingHarness, tuned: Run, 
     run.wait()
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert run.events()[-1]["step"] in (31, 61, 91)  # a checkpoint is written in the background
+    assert run.events()[-1]["step"] in (1, 31, 61, 91)  # a checkpoint is written in the background
     assert numbers(run.metrics())[:-1] == numbers(tuned.metrics())[: KILLED + 1]  # and the first evaluation
     for key in ("examples", "counted_tokens", "epoch", "mixture"):
         resumed, whole = ([line[key] for line in each.metrics() if "loss" in line] for each in (run, tuned))
