@@ -269,9 +269,10 @@ class Pod:
             if "fieldRef" in source:
                 values[each["name"]] = self._field(source["fieldRef"]["fieldPath"])
             elif "secretKeyRef" in source:
-                values[each["name"]] = self._context.secrets[source["secretKeyRef"]["name"]][
-                    source["secretKeyRef"]["key"]
-                ]
+                reference = source["secretKeyRef"]
+                secret = self._context.secrets.get(reference["name"], {})
+                if reference["key"] in secret or not reference.get("optional"):
+                    values[each["name"]] = secret[reference["key"]]
             else:
                 assert not source, source
                 values[each["name"]] = expand(str(each.get("value", "")), values)
