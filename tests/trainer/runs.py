@@ -163,6 +163,11 @@ class Run:
 _started: list[subprocess.Popen[bytes]] = []
 
 
+def keep(run: Run) -> None:
+    """Leave a run to the fixture that started it. Other runs end with their test."""
+    _started.remove(run.process)
+
+
 def end_all() -> None:
     """End the runs that still run. A failed test leaves its run, which would slow down and fail the next tests."""
     for process in _started:

@@ -17,7 +17,7 @@ import pytest
 from tests.charts import queues_chart
 from tests.trainer import prometheus
 from tests.trainer.prometheus import Prometheus
-from tests.trainer.runs import CHECKOUT, Run, TrainingHarness, with_metrics
+from tests.trainer.runs import CHECKOUT, Run, TrainingHarness, keep, with_metrics
 
 RECORDED = CHECKOUT / "tests" / "upstream" / "recordings" / "metrics"
 CONTROLLERS = {"kueue": "kueue-0.19.2", "jobset": "jobset-0.12.0", "kuberay": "kuberay-1.7.0"}
@@ -92,6 +92,7 @@ def scraped(
     tree["tracking"]["forecastStepSeconds"] = FORECAST
     config.write_text(json.dumps(tree | {"team": {"name": "red"}}))
     run = lab.start(config, "--no-ray")
+    keep(run)
     try:
         run.until(lambda: run.step() >= 3)
         target = (run.folder / "metrics-address-0.txt").read_text().strip().removeprefix("http://").partition("/")[0]
