@@ -43,7 +43,7 @@ def imported(folder: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "groups"),
     [
-        ("launcher", [PROJECT["dependencies"], EXTRAS["report"], EXTRAS["train"]]),
+        ("launcher", [PROJECT["dependencies"], EXTRAS["fleet"], EXTRAS["report"], EXTRAS["train"]]),
         ("trainer", [PROJECT["dependencies"], EXTRAS["train"], EXTRAS["generate"], EXTRAS["eval"], SERVING]),
     ],
 )
