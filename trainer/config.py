@@ -335,7 +335,7 @@ def _check_dataset(kind: str, train: Mapping[str, Any]) -> None:
 
 
 def _installed(package: str) -> bool:
-    # importlib.util.find_spec fails if sys.modules has a stand-in of trainer/deferred_imports.py.
+    # importlib.util.find_spec fails if trainer/deferred_imports.py has replaced the module.
     return importlib.machinery.PathFinder.find_spec(package) is not None
 
 

@@ -179,9 +179,9 @@ def test_the_events_of_a_team() -> None:
 # --- once, with retries, and never in the way -----------------------------------------------------------------------
 
 
-def notifier(folder: Path | None, *those: Address, said: list[str] | None = None) -> Notifier:
-    report = (said if said is not None else []).append
-    return Notifier(those, folder, pauses=(0.05, 0.05, 0.05), report=report)
+def notifier(folder: Path | None, *to: Address, log: list[str] | None = None) -> Notifier:
+    report = (log if log is not None else []).append
+    return Notifier(to, folder, pauses=(0.05, 0.05, 0.05), report=report)
 
 
 def mark(folder: Path, number: str) -> Any:
@@ -189,13 +189,13 @@ def mark(folder: Path, number: str) -> Any:
 
 
 def test_500_and_then_200(tmp_path: Path) -> None:
-    said: list[str] = []
+    log: list[str] = []
     with http((500, 503, 200)) as server:
-        sender = notifier(tmp_path, address("slack", server.url), said=said)
+        sender = notifier(tmp_path, address("slack", server.url), log=log)
         sender.put("ended-1", MESSAGE)
         assert sender.close(10)
     assert len(server.requests) == 3
-    assert said == []
+    assert log == []
     assert mark(tmp_path, "ended-1")["state"] == "sent"
 
 
@@ -210,13 +210,13 @@ def test_two_processes_send_once(tmp_path: Path) -> None:
 
 
 def test_one_address_fails_and_the_other_does_not(tmp_path: Path) -> None:
-    said: list[str] = []
+    log: list[str] = []
     with http((404,)) as broken, http() as server:
-        sender = notifier(tmp_path, *_both(broken.url, server.url), said=said)
+        sender = notifier(tmp_path, *_both(broken.url, server.url), log=log)
         sender.put("failed-2", MESSAGE)
         assert sender.close(10)
     assert (len(broken.requests), len(server.requests)) == (1, 1)
-    assert said == ["The notification failed-2 was not sent to line 1 (slack) of the addresses: it answered HTTP 404."]
+    assert log == ["The notification failed-2 was not sent to line 1 (slack) of the addresses: it answered HTTP 404."]
     assert mark(tmp_path, "failed-2")["errors"] == {"line 1 (slack)": "it answered HTTP 404"}
 
 

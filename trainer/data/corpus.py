@@ -159,7 +159,7 @@ def check_corpus(corpus: Corpus, read: Callable[[Unit], Iterable[str]] | None = 
     """Decode the text: all of it up to 1 GiB, otherwise the first and last unit of every file; little of the hub's.
 
     `read` returns the texts of a unit; by default its documents. Raises ConfigError with the file and the place of the
-    first input that is not text or lacks a field, and if there is no text at all.
+    first input that is not text or has no text in its field, and if there is no text at all.
     """
     for source in corpus.sources.values():
         check_corpus(source, read)

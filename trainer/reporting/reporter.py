@@ -55,12 +55,12 @@ class Reporter:
         self._over = False
         self._changed = True
         self._warned = False
-        self._record: dict[str, Any] | None = None
+        self._record: dict[str, Any] = {}
         self._phase, self._since = "imports", time.monotonic()
         self._begun = now()
         self._last_step = self._last_checkpoint = time.monotonic()
         self._durations: deque[float] = deque(maxlen=50)
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
         self._spent: dict[str, float] = {}
         self._waited: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
@@ -100,7 +100,7 @@ class Reporter:
         first, at = not self._durations, str(line["time"])
         done, seconds, rate = int(line["step"]) + 1, float(line["step_seconds"]), line["tokens_per_second_per_device"]
         self._last_step = time.monotonic()
-        self._told.discard("stalled")
+        self._notified.discard("stalled")
         if not first:
             self._durations.append(seconds)
         else:
@@ -113,7 +113,6 @@ class Reporter:
             attempt["steps"] = done
             tokens = round(rate * seconds * devices) * done if rate else None
             self._set(steps=done, tokens=tokens)
-            assert self._record is not None  # noqa: S101 - for the type checker
             self._record["times"]["first_step"] = self._record["times"]["first_step"] or at
 
         self._later(change, write=first)
@@ -121,7 +120,7 @@ class Reporter:
     @_harmless
     def checkpoint_saved(self) -> None:
         self._last_checkpoint = time.monotonic()
-        self._told.discard("checkpoint-too-old")
+        self._notified.discard("checkpoint-too-old")
         self._later(lambda _: None, write=True)
 
     def on_event(self, event: str, fields: Mapping[str, Any]) -> None:
@@ -181,7 +180,7 @@ class Reporter:
                 return
 
     def _apply(self, pending: list[Callable[[dict[str, Any]], None]]) -> None:
-        if self._record is None:
+        if not self._record:
             try:
                 kept = within(_SECONDS_OF_STORAGE, record.read, self._config.folder)
             except OSError:  # the storage does not answer: an empty record is better than none
@@ -196,11 +195,10 @@ class Reporter:
             change(self._record["attempts"][-1])
 
     def _set(self, **values: Any) -> None:
-        assert self._record is not None  # noqa: S101 - for the type checker
         self._record |= values
 
     def _write(self) -> None:
-        if self._record is None:
+        if not self._record:
             return
         attempt = self._record["attempts"][-1]
         attempt["seen"] = now()
@@ -230,10 +228,10 @@ class Reporter:
         usual = statistics.median(recent) if recent else 0.0
         limit, idle = float(self._settings.get("stalledSeconds") or 0), at - self._last_step
         if limit and idle > max(limit, _TIMES_SLOWER * usual):
-            self._tell("stalled", f"It has finished no step for {idle:.0f} s; a step takes {usual:.1f} s.")
+            self._notify("stalled", f"It has finished no step for {idle:.0f} s; a step takes {usual:.1f} s.")
         limit, age = float(self._settings.get("checkpointSeconds") or 0), at - self._last_checkpoint
         if limit and age > limit and self._config.train.get("enable_checkpointing") is not False:
-            self._tell("checkpoint-too-old", f"Its last checkpoint is {age:.0f} s old; a failure would repeat them.")
+            self._notify("checkpoint-too-old", f"Its last checkpoint is {age:.0f} s old; a failure would repeat them.")
         tracking: Mapping[str, Any] = self._config.tree.get("tracking") or {}
         forecast, most = float(tracking.get("forecastStepSeconds") or 0), float(self._settings.get("slowdown") or 0)
         speed = statistics.median(recent[-_STEPS_OF_SPEED:]) if len(recent) >= _STEPS_OF_SPEED else 0.0
@@ -241,14 +239,13 @@ class Reporter:
             self._keep_speed(speed, forecast)
         if forecast and most and speed > forecast * most:
             slower = round(100 * (speed / forecast - 1))
-            self._tell(
+            self._notify(
                 "slower-than-forecast",
                 f"A step takes {speed:.2f} s, {slower} % more than the forecast of {forecast:.2f} s.",
                 once=True,
             )
 
     def _keep_speed(self, speed: float, forecast: float) -> None:
-        assert self._record is not None  # noqa: S101 - for the type checker
         attempt = self._record["attempts"][-1]
         attempt["step_seconds"] = round(speed, 4)
         if forecast:
@@ -256,8 +253,8 @@ class Reporter:
             slower = speed > forecast * record.SLOWER
             attempt["slower_since"] = (attempt.get("slower_since") or now()) if slower else None
 
-    def _tell(self, event: str, detail: str, *, once: bool = False) -> None:
-        if event not in self._told:
-            self._told.add(event)
-            step = self._record["steps"] if self._record is not None else None
+    def _notify(self, event: str, detail: str, *, once: bool = False) -> None:
+        if event not in self._notified:
+            self._notified.add(event)
+            step = self._record.get("steps")
             self._notifications.send(event, detail, number="" if once else str(step or 0), step=step)

@@ -27,6 +27,13 @@ def module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
+def pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    """Return a stream of a process that was started with a pipe for it. Raises ValueError if it has none."""
+    if stream is None:
+        raise ValueError("the process has no pipe for this stream")
+    return stream
+
+
 @contextlib.contextmanager
 def running(
     argv: Sequence[str],

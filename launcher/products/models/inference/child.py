@@ -47,8 +47,7 @@ def lines(module: str, arguments: Sequence[str], stdin: str = "") -> Generator[s
         given.write(stdin.encode(errors="replace"))
         given.seek(0)
         with child.running(child.module(module, *arguments), stdin=given, stderr=log) as process:
-            assert process.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
-            for line in process.stdout:
+            for line in child.pipe(process.stdout):
                 yield line.decode(errors="replace").rstrip("\n")
             code = process.wait()
         if code:

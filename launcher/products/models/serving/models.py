@@ -194,9 +194,8 @@ class ServedModel:
         """Ray Serve's config, which its team can change; {} if it cannot be read."""
         import yaml
 
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            config = yaml.load(str(self.raw["spec"].get("serveConfigV2") or ""), Loader=loader)  # noqa: S506 - both are safe
+            config = yaml.safe_load(str(self.raw["spec"].get("serveConfigV2") or ""))
         except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that does not exist
             return {}
         return config if isinstance(config, dict) else {}

@@ -37,8 +37,7 @@ def convert(arguments: Sequence[str], say: Callable[[str], None], argv: Sequence
     error, last = "", ""
     with tempfile.TemporaryFile() as out:
         with child.running(words, stdout=out, grace=_GRACE_SECONDS) as process:
-            assert process.stderr is not None  # noqa: S101 - for the type checker; it is a pipe
-            for raw in process.stderr:
+            for raw in child.pipe(process.stderr):
                 line = raw.decode(errors="replace").rstrip()
                 if line.startswith(_ERROR):
                     error = line.removeprefix(_ERROR)

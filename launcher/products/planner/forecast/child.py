@@ -108,12 +108,11 @@ def _watch(process: subprocess.Popen[bytes], log: int, limits: Limits, phase: Ca
     memory = limits.memory if limits.memory is not None else machine.memory_to_spare()
     reported: dict[str, Any] = {}
     pending = b""
-    assert process.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(child.pipe(process.stdout), selectors.EVENT_READ)
         while True:
             if selector.select(_POLL_SECONDS):
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                chunk = os.read(child.pipe(process.stdout).fileno(), 1 << 16)
                 if not chunk:
                     break
                 os.write(log, chunk)
