@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 COMMAND = [sys.executable, "-m", "launcher", "drill"]
 
@@ -56,8 +57,16 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert [line for line in processes if str(tmp_path) in line] == []
 
 
-def test_an_unknown_fault(tmp_path: Path) -> None:
-    process = drill(tmp_path, "--fault", "flood")
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--fault", "flood"), 2, "Invalid value for '--fault': 'flood' is not one of 'worker-killed', 'node-killed'"),
+        (("--to", "missing/certificate.json"), 1, "Error: missing/certificate.json cannot be written; choose a file"),
+    ],
+)
+def test_an_error_is_reported_before_the_drill(
+    tmp_path: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    process = drill(tmp_path, *options)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert err.startswith('Error: "flood" is not a fault of a drill; use worker-killed, node-killed, driver-killed')
+    assert (process.returncode, message in err) == (code, True), err

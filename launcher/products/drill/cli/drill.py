@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,21 @@ from launcher import api, formatting
 from launcher.cli import output
 from launcher.cli.options import format_option
 from launcher.errors import ExitCode, LauncherError
+from launcher.products.drill.faults import FAULTS
 
 if TYPE_CHECKING:
     from launcher.products.drill.api import Certificate
 
 
 @click.command()
-@click.option("--fault", "faults", multiple=True, metavar="NAME", help="Only this fault; may be repeated.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice([fault.name for fault in FAULTS]),
+    metavar="NAME",
+    help=f"Only this fault; may be repeated: {', '.join(fault.name for fault in FAULTS)}.",
+)
 @click.option("--to", metavar="FILE", help="Also write the certificate (JSON) into a file.")
 @format_option
 def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
@@ -28,6 +37,8 @@ def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
     runs; they are removed at the end, also after Ctrl-C.
     """
 
+    if to is not None and (Path(to).is_dir() or not os.access(Path(to).parent, os.W_OK)):  # a drill takes minutes
+        raise LauncherError(f"{to} cannot be written; choose a file in a folder that exists and that you may write.")
     certificate = api.drill(faults, progress=output.narrate)
     tree = certificate.as_json()
     if to is not None:
