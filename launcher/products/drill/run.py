@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.backends.local.processes import descendants
-from launcher.backends.local.record import read_record
+from launcher.backends.local.record import read_lines, read_record
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE
 
 _EXACT = ("loss", "grad_norm", "param_norm", "learning_rate")
@@ -27,7 +25,7 @@ class DrillRun:
 
     def numbers(self) -> dict[int, tuple[Any, ...]]:
         """Return the numbers of each step that must be equal bit for bit. JSON keeps every bit of a double."""
-        steps = (line for line in _lines(self.folder / METRICS_FILE) if "loss" in line)
+        steps = (line for line in read_lines(self.folder / METRICS_FILE) if "loss" in line)
         return {int(line["step"]): tuple(line.get(key) for key in _EXACT) for line in steps}
 
     def steps(self) -> int:
@@ -36,7 +34,9 @@ class DrillRun:
 
     def starts(self) -> list[int]:
         """Return the step of each start of the training."""
-        return [int(line["step"]) for line in _lines(self.folder / EVENTS_FILE) if line.get("event") == "loop_started"]
+        return [
+            int(line["step"]) for line in read_lines(self.folder / EVENTS_FILE) if line.get("event") == "loop_started"
+        ]
 
     def supervisor(self) -> int:
         """Return the process that starts and restarts the trainer."""
@@ -55,10 +55,3 @@ def _command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:  # it has just ended
         return ""
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
