@@ -20,7 +20,7 @@ from trainer.loop import environment
 
 _FORCED = "xla_force_host_platform_device_count"
 _LENGTH = 500
-_SEARCH_SECONDS = 10.0
+_SEARCH_SECONDS = 30.0  # of CPU; a trial of a small model takes 1 s to 4 s
 
 
 def refusals(config: RunConfig) -> list[str]:

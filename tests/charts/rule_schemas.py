@@ -27,7 +27,7 @@ _EMPTY: Node = {"$ref": "#/$defs/empty"}
 _PLACEHOLDER = re.compile(r"\{([a-z][\w.]*)\}")
 _NUMBERS: Mapping[str, Node] = {
     "quantity": {"exclusiveMaximum": 0},
-    "moreThanZero": {"exclusiveMaximum": 0},
+    "moreThanZero": {"maximum": 0},
     "bytes": {"exclusiveMaximum": 1e6},
     "zero": {"const": 0},
     "manyCores": {"minimum": 1e4},

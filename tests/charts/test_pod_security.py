@@ -40,7 +40,7 @@ def test_heads_are_restricted_and_hosts_are_baseline(helm4: Path) -> None:
         assert level["baseline"] == "", where
         if name == "ray-head" or render.label not in ROOT:
             assert level["restricted"] == "", where
-    assert {name for _, name, _ in named} == {"ray-head", "ray-worker", "trainer"}
+    assert {name for _, name, _ in named} == {"ray-head", "ray-worker", "trainer", "record"}
 
 
 def test_what_is_requested_by_name_is_reported(helm4: Path) -> None:

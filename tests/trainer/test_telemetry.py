@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -506,12 +506,8 @@ def test_without_a_server_training_continues(tmp_path: Path) -> None:
 def test_without_the_package_the_run_is_rejected_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it was not installed
-    monkeypatch.setattr(
-        trainer_config.importlib.util,  # type: ignore[attr-defined]
-        "find_spec",
-        lambda name: None if name == "wandb" else find_spec(name),
-    )
+    find = PathFinder.find_spec
+    monkeypatch.setattr(PathFinder, "find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))
     with pytest.raises(
         ConfigError, match=r"tracking\.wandb\.project is set, .* wandb is not installed; .*slipway-launcher\[train\]"
     ):

@@ -18,7 +18,7 @@ else        apply the rule only if the rules above it, back to one without `else
 each        the rule applies to each group of hosts: to slice, and in charts/ray-cluster to each of cluster.groups
 of          name: check the name of the entry instead of its value
 named       the rule applies to the entries with these names
-optional    the value may be empty
+optional    the value may be an empty text
 $comment    the reason, and the group of the rules from here
 
 and at most one test. Without a test, the conditions alone make the value wrong.
@@ -202,7 +202,7 @@ def _is_broken(rule: Mapping[str, Any], item: _Item, tree: Mapping[str, Any]) ->
             return False
     if not any(test in rule for test in _TESTS):
         return True
-    if not item.given or (rule.get("optional") and not checked):
+    if not item.given or (rule.get("optional") and checked == ""):
         return False
     if "matches" in rule:
         return not _regex(rule["matches"]).search(str(checked))

@@ -238,7 +238,10 @@ def test_a_command_has_no_checkpoints() -> None:
         of_log([], {"run": {"name": "base", "command": ["sleep", "1"]}})
 
 
-def test_the_trainer_prints_the_line_that_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trainer_prints_the_line_that_is_searched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainer.run_log.Reporter", lambda _: None)  # the record needs a run's folder
     log = RunLog(cast(RunConfig, None), first=True)
     log.steps = 7
     log.checkpoint(3, 0.25)

@@ -1,4 +1,4 @@
-"""The time that the admission policy of charts/queues adds to a create, and its size, with many teams."""
+"""The size of the admission policy of charts/queues with many teams. `make bench` measures the time that it adds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from pathlib import Path
 
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.run_policy import TEAMS, installed, many_teams, seconds_added, without_queue
+from tests.cluster.run_policy import TEAMS, installed, many_teams, without_queue
 from tests.tools import tool
 
-SECONDS = 0.02
 
-
-def test_200_teams_cost_little(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """A create takes less than 20 ms longer than without the policy."""
+def test_200_teams_are_within_the_limits_of_cel(control_plane: ControlPlane, tmp_path: Path) -> None:
     many = many_teams()
     values = merged(merged(BASE, tree(TEAMS)), {"teams": many})
     policy = [obj for obj in render(tool("helm"), values, tmp_path) if obj["kind"] == "ValidatingAdmissionPolicy"]
@@ -23,5 +20,4 @@ def test_200_teams_cost_little(control_plane: ControlPlane, tmp_path: Path) -> N
     # The limit of CEL is 100,000 characters for an expression.
     assert max(map(len, expressions)) < 50_000
     with installed(control_plane, tmp_path, {"teams": many}) as found:
-        assert seconds_added(found) < SECONDS
         assert "must be research" in found.attempt(found.alice, without_queue(found.objects["JobSet"]))
