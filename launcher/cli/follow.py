@@ -403,14 +403,10 @@ def showing[V, L: Live](lines: Callable[[], V], live: Callable[[Console], L]) ->
         yield lines()
         return
     shown = live(console)
-    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with shown.live:
             yield shown
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.config.checks.weights_rules import differences
+from launcher.config.checks.weights_rules import differences, tokenizers
 from launcher.config.maxtext import models
 
 # Switches of base.yml, all false there, that add arrays to the model or merge them. A model's own may be true.
@@ -35,9 +35,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     if any((new.get("data") or {}).get(key) for key in ("files", "corpus", "mixture")):  # a host has a position in it
         data = [each.get("data") or {} for each in (old, new)]
         pairs |= {"hosts": (_hosts(old), _hosts(new)), "data.mixture": tuple(bool(d.get("mixture")) for d in data)}
-        # The weights know ids, not words. The folder of a tokenizer can move.
-        paths = [(each.get("tokenizer") or {}).get("path") or "tokenizer.llama2" for each in data]
-        pairs["data.tokenizer.path"] = tuple(path.rstrip("/").rpartition("/")[2] for path in paths)
+        pairs["data.tokenizer.path"] = tokenizers(old, new)  # the weights know ids, not words
     changes |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:
         changes["train.steps"] = (f"{done} done", steps)

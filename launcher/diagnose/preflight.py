@@ -210,6 +210,8 @@ def _weights(plan: LaunchPlan, cluster: Snapshot) -> Iterator[Problem]:
         key, text = weights_rules.sentence(given, differences)
         pointed = f"train.{key}" if _origin(plan.values, ("train", key)) else "from"
         yield _problem(plan.values, "weights", ERROR, pointed, text)
+    elif text := weights_rules.tokenizer_sentence(given, run.config, config):
+        yield _problem(plan.values, "weights", WARNING, "data.tokenizer.path", text)
 
 
 def _pod_security(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterator[Problem]:

@@ -320,12 +320,6 @@ class Cluster(Connection):
         if rest and not follow:
             yield rest.decode("utf-8", "replace")
 
-    def proxy_path(
-        self, service: str, port: int | str, path: str = "", namespace: str | None = None, scheme: str = "http"
-    ) -> str:
-        """Return the path at which the API server proxies requests to a Service."""
-        return f"{SERVICE.path(namespace or self.namespace)}/{scheme}:{_part(service)}:{port}/proxy/{path.lstrip('/')}"
-
     def can(
         self,
         verb: str,

@@ -29,9 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def problems(source: str, *train: str) -> list[str]:
+def problems(source: str, *train: str, tokenizer: str = "") -> list[str]:
     lines = ["run: {name: tuned, kind: local}", "slice: {accelerator: cpu}", "storage: {kind: local}"]
-    lines += ["data: {corpus: python}", f"from: {source}", "train:", "  steps: 3", *(f"  {line}" for line in train)]
+    lines += [f"data: {{corpus: python, tokenizer: {{path: {tokenizer!r}}}}}", f"from: {source}", "train:", "  steps: 3", *(f"  {line}" for line in train)]
     found = check_launch(values.read_text("\n".join(lines).encode(), "v.yaml"), DEFAULTS)
     return [str(each) for each in found if each.rule == "from"]
 
@@ -47,6 +47,17 @@ def test_the_model_of_a_run(home: Path) -> None:
         "v.yaml:5: train.base_emb_dim is 2048, and the weights of from: base have 64; set train.base_emb_dim: "
         "64, or start from other weights."
     ]
+
+
+def test_another_tokenizer_than_that_of_the_weights(home: Path) -> None:
+    tokenizer = {"path": "/data/tokenizers/mine.model"}
+    (home / "runs" / "base" / "run.json").write_text(json.dumps({"train": BASE, "data": {"tokenizer": tokenizer}}))
+    model = ("base_emb_dim: 64", "base_num_decoder_layers: 2")
+    assert problems("base", *model) == [
+        "v.yaml:4: data.tokenizer.path: the weights of from: base know only the ids of their tokenizer, "
+        "mine.model, and this run uses tokenizer.llama2; set that one, unless both are the same."
+    ]
+    assert problems("base", *model, tokenizer="/moved/mine.model") == []
 
 
 def test_a_run_that_does_not_exist(home: Path) -> None:

@@ -60,11 +60,6 @@ def _host_size(case: CheckContext) -> Iterator[Problem]:
                 yield case.problem("amount", ("worker", key), f"worker.{key}: {message}")
 
 
-def _accelerators(case: CheckContext) -> Iterator[Problem]:
-    if case.kind is not RunKind.LOCAL:
-        yield from contradictions(case)
-
-
 def contradictions(case: CheckContext) -> Iterator[Problem]:
     """Report contradictions in the row of the table that the run uses."""
     name = case.tree["slice"]["accelerator"]
@@ -205,7 +200,7 @@ def _placeholders(case: CheckContext) -> Iterator[Problem]:
 
 CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice"), _pod_sets),
-    (("run.kind", "slice", "common"), _accelerators),
+    (("run.kind", "slice", "common"), lambda case: () if case.kind is RunKind.LOCAL else contradictions(case)),
     (("run.kind", "slice", "common", "worker"), _host_size),
     (("run.kind", "storage", "image"), _placeholders),
     (("run.kind", "run.command", "worker"), _expansion),

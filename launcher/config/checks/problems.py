@@ -110,7 +110,7 @@ class CheckContext:
             yield self.problem(rule, path, message, severity)
 
 
-Rule = Callable[[CheckContext], Iterator[Problem]]
+Rule = Callable[[CheckContext], Iterable[Problem]]
 
 
 def as_lines(problems: Sequence[Problem]) -> str:

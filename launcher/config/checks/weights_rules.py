@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.checks import this_machine
-from launcher.config.checks.problems import CheckContext, Problem, Rule
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
@@ -96,6 +96,20 @@ def described_differences(record: Mapping[str, Any], ours: Mapping[str, Any]) ->
     return differing
 
 
+def tokenizers(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the names of the tokenizers of two run configs. The folder of a tokenizer can move."""
+    paths = (((each.get("data") or {}).get("tokenizer") or {}).get("path") for each in (old, new))
+    was, now = (str(path or "tokenizer.llama2").rstrip("/").rpartition("/")[2] for path in paths)
+    return was, now
+
+
+def tokenizer_sentence(source: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return a sentence if the weights' tokenizer has another name, or "". A copy of it can have any name."""
+    was, now = tokenizers(old, new)
+    text = f"data.tokenizer.path: the weights of from: {source} know only the ids of their tokenizer, {was}"
+    return f"{text}, and this run uses {now}; set that one, unless both are the same." if was != now else ""
+
+
 def sentence(source: str, differing: Mapping[str, tuple[Any, Any]]) -> tuple[str, str]:
     """Return the first key of `train` that differs from the weights' model, and a sentence about it."""
     key, (has, wants) = next(iter(differing.items()))
@@ -131,8 +145,11 @@ def _here(case: CheckContext) -> Iterator[Problem]:
         return  # another rule reports it
     else:
         folder = this_machine.runs_folder() / source.name
-        theirs = _object(folder / "run.json").get("train")
-        differing = differences(theirs, train) if isinstance(theirs, dict) else {}
+        theirs = _object(folder / "run.json")
+        of_weights = theirs.get("train")
+        differing = differences(of_weights, train) if isinstance(of_weights, dict) else {}
+        if theirs and (message := tokenizer_sentence(given, theirs, case.tree)):
+            yield case.problem("from", ("data", "tokenizer", "path"), message, WARNING)
         if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
             message = f"from: there is no run {source.name} on this machine ({folder})."
             if (first := folder.with_name(f"{source.name}-1")).is_dir():

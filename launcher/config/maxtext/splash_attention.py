@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -102,32 +102,25 @@ def _faults(keys: Mapping[str, Any], names: Mapping[str, str], length: int, shar
     # MaxText limits each block to the whole sequence, however many devices share it.
     sizes = {role: min(int(keys[names[role]]), length) for role in roles}
     reported: set[str] = set()
-    for why, bad in (("sequence", _uncut), ("unit", _odd)):
+    limits: Sequence[tuple[str, Callable[[str], int]]] = (
+        ("sequence", lambda role: _of(role, length, shards)),
+        ("unit", _UNITS.__getitem__),
+    )
+    for why, limit in limits:
         together: dict[int, list[str]] = {}
         for role, size in sizes.items():
-            if role not in reported and bad(role, size, length, shards):
+            bad = size < 1 or limit(role) % size if why == "sequence" else size % limit(role)
+            if bad and role not in reported:
                 together.setdefault(size, []).append(role)
         for size, same in together.items():
             reported.update(same)
-            other = min(_of(role, length, shards) for role in same) if why == "sequence" else max(map(_unit, same))
+            other = (min if why == "sequence" else max)(map(limit, same))
             nearest = _nearest(size, *_between(same, sizes, length, shards))
             yield BlockSizeError(why, tuple(names[role] for role in same), size, other, "", nearest)
     for role, whole in _PARTS.items():
         if not {role, whole} & reported and sizes[whole] % sizes[role]:
             nearest = _nearest(sizes[role], sizes[whole], math.gcd(LANES, sizes[whole]))
             yield BlockSizeError("parts", (names[role],), sizes[role], sizes[whole], names[whole], nearest)
-
-
-def _uncut(role: str, size: int, length: int, shards: int) -> bool:
-    return size < 1 or _of(role, length, shards) % size != 0
-
-
-def _odd(role: str, size: int, length: int, shards: int) -> bool:
-    return size % _unit(role) != 0
-
-
-def _unit(role: str) -> int:
-    return _UNITS[role]
 
 
 def _of(role: str, length: int, shards: int) -> int:

@@ -144,7 +144,7 @@ def quota_in_use(situation: Situation) -> Finding | None:
     own = situation.workload.priority
     shown = (*quote(situation), *_quota(situation, verdict), *quota_usage.shown(situation, who))
     limit = quotas.quota(queue, verdict.what).borrowing_limit
-    if limit is not None and quotas.available_without_borrowing_limit(queue, verdict.what) >= verdict.need:
+    if limit is not None and quotas.available(queue, verdict.what, limited=False) >= verdict.need:
         return Finding(
             f"{situation.name} waits for {need}: its queue {queue} has reached its borrowing limit "
             f"({number(verdict.resource, limit)}), although the cohort {quotas.cohort(queue)} has enough free.",

@@ -172,7 +172,7 @@ class Quotas:
 
     def __init__(self, cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort] = ()) -> None:
         self._queues: dict[str, QuotaNode] = {}
-        self._cohorts: dict[str, QuotaNode] = {}
+        self.cohorts: dict[str, QuotaNode] = {}
         for cohort in cohorts:
             node = self._cohort(cohort.name)
             node.quotas = cohort.quotas
@@ -195,9 +195,6 @@ class Quotas:
         """Return the node of a ClusterQueue."""
         return self._queues[queue]
 
-    def cohort_nodes(self) -> Mapping[str, QuotaNode]:
-        return self._cohorts
-
     def flavors(self, queue: str, resource: str) -> Sequence[str]:
         """Return the flavors of a queue for a resource, in the order that Kueue tries them; () if there are none."""
         for group in self._groups.get(queue, ()):
@@ -216,12 +213,9 @@ class Quotas:
         """Return the maximum that a run in this queue can ever get."""
         return self._queues[queue].potential_available(what)
 
-    def available(self, queue: str, what: FlavorResource) -> Decimal:
-        """Return what a run in this queue can get now, including borrowing. At least 0."""
-        return max(_ZERO, self._queues[queue].available(what))
-
-    def available_without_borrowing_limit(self, queue: str, what: FlavorResource) -> Decimal:
-        return max(_ZERO, self._queues[queue].available(what, limited=False))
+    def available(self, queue: str, what: FlavorResource, *, limited: bool = True) -> Decimal:
+        """Return what a run in this queue can get now, including borrowing, with or without its limit. At least 0."""
+        return max(_ZERO, self._queues[queue].available(what, limited=limited))
 
     def used(self, queue: str, what: FlavorResource) -> Decimal:
         """Return what the runs of this queue hold, from its status."""
@@ -241,7 +235,7 @@ class Quotas:
         return self._queues[queue].local_available(what)
 
     def _cohort(self, called: str) -> QuotaNode:
-        return self._cohorts.setdefault(called, QuotaNode(called))
+        return self.cohorts.setdefault(called, QuotaNode(called))
 
     def _hang(self, node: QuotaNode, parent: str) -> None:
         above: QuotaNode | None = self._cohort(parent) if parent else None

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from launcher.json_object import json_object
 from launcher.k8s import objects
-from launcher.k8s.client import RAY_CLUSTER, Cluster, Response, Unreachable
+from launcher.k8s.client import RAY_CLUSTER, SERVICE, Cluster, Response, Unreachable
 from launcher.k8s.errors import ClusterError, from_status
 from launcher.k8s.objects import Object
 from launcher.k8s.rbac import Permission, indented_role
@@ -97,7 +97,8 @@ class RayHead:
         if self._token and self._token.renew_at is not None and time.monotonic() > self._token.renew_at:
             self._token = self._read_token()
         token = {_AUTHORIZATION: f"Bearer {self._token.text}"} if self._token else {}
-        url = self._cluster.proxy_path(self._service, DASHBOARD_PORT, path, self.namespace)
+        service = f"http:{self._service}:{DASHBOARD_PORT}"
+        url = f"{SERVICE.path(self.namespace)}/{service}/proxy/{path.lstrip('/')}"
         response = self._cluster.request(
             method,
             url,

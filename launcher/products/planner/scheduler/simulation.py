@@ -74,7 +74,7 @@ class _Simulation:
         sources = sorted(scenario.cluster_queues, key=lambda queue: queue.name)
         cohorts = sorted(scenario.cohorts, key=lambda cohort: cohort.name)
         quotas = Quotas([_without_usage(queue) for queue in sources], cohorts)
-        weights = {id(quotas.cohort_nodes()[cohort.name]): weight_of(cohort.spec) for cohort in cohorts}
+        weights = {id(quotas.cohorts[cohort.name]): weight_of(cohort.spec) for cohort in cohorts}
         root_cohorts: dict[int, RootCohort] = {}
         for source in sources:
             node = quotas.node(source.name)

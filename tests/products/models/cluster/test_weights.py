@@ -162,6 +162,9 @@ def test_the_model_of_the_run_that_a_run_starts_from(base: LauncherCli, admin: A
         "from: the checkpoints of the run base are in gs://example-runs/base, and this run searches them in "
         "gs://other-runs/base." in elsewhere.out
     )
+    tokenizer = check(data={"tokenizer": {"path": "/data/tokenizers/mine.model"}})
+    assert tokenizer.code == 0
+    assert "the weights of from: base@6 know only the ids of their tokenizer, " in tokenizer.out
     adapters = base.values("job-set", "adapters", tuning={"method": "lora"})
     assert base("submit", "-f", adapters, "--set", "from=base@6", "--detach").code == 0
     merged = base("check", "-f", base.values("job-set", "tuned"), "--set", "from=adapters@6", "--live")
