@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ TEXTS: list[str] = json.loads((YAML / "files.json").read_text())
 """Whole files, one feature each: tabs, escapes, merge keys, anchors, block scalars, folding, unusual keys."""
 DROPPED = ("duplicate key", "Helm would drop")
 """Texts of the errors for what Helm drops silently: the first value of a duplicate key, and text after a document."""
+STRICTER = re.compile(r"!!str,|\\'|:[],}]")
+"""What libyaml rejects, and go-yaml reads: a tag before a comma, an escaped ', and a colon at the end of a text."""
 
 
 def read_by_launcher(text: str) -> Any:
@@ -53,7 +56,8 @@ def same(a: Any, b: Any) -> bool:
 def compare(helm: Path, folder: Path, texts: list[str]) -> None:
     read = [read_by_launcher(text) for text in texts]
     for text, launcher_tree, helm_tree in zip(texts, read, read_texts(helm, folder, texts), strict=True):
-        assert launcher_tree is ... or same(launcher_tree, helm_tree), (text, launcher_tree, helm_tree)
+        stricter = launcher_tree is None and STRICTER.search(text)
+        assert launcher_tree is ... or stricter or same(launcher_tree, helm_tree), (text, launcher_tree, helm_tree)
 
 
 def test_ambiguous_scalars_as_values_and_as_keys(helm: Path, tmp_path: Path) -> None:
@@ -78,7 +82,7 @@ yaml_texts = st.lists(st.sampled_from(PIECES), max_size=14).map(lambda pieces: "
 @settings(max_examples=25)
 @given(st.lists(yaml_texts, min_size=40, max_size=60))
 def test_random_text_is_read_alike_or_rejected_by_both(helm4: Path, texts: list[str]) -> None:
-    # ruamel.yaml ends anchors and tags at other characters than Helm's parser, and so rejects more texts.
+    # libyaml ends anchors and tags at other characters than Helm's parser, and so rejects more texts.
     texts = [text for text in texts if "---" not in text]
     read = [read_by_launcher(text) for text in texts]
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +90,7 @@ def test_random_text_is_read_alike_or_rejected_by_both(helm4: Path, texts: list[
             assert (
                 launcher_tree is ...
                 or same(launcher_tree, helm_tree)
-                or (launcher_tree is None and ("&" in text or "!" in text))
+                or (launcher_tree is None and ("&" in text or "!" in text or STRICTER.search(text)))
             ), (
                 text,
                 launcher_tree,

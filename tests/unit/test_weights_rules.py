@@ -31,7 +31,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def problems(source: str, *train: str, tokenizer: str = "") -> list[str]:
     lines = ["run: {name: tuned, kind: local}", "slice: {accelerator: cpu}", "storage: {kind: local}"]
-    lines += [f"data: {{corpus: python, tokenizer: {{path: {tokenizer!r}}}}}", f"from: {source}", "train:", "  steps: 3", *(f"  {line}" for line in train)]
+    lines += [
+        f"data: {{corpus: python, tokenizer: {{path: {tokenizer!r}}}}}",
+        f"from: {source}",
+        "train:",
+        "  steps: 3",
+        *(f"  {line}" for line in train),
+    ]
     found = check_launch(values.read_text("\n".join(lines).encode(), "v.yaml"), DEFAULTS)
     return [str(each) for each in found if each.rule == "from"]
 

@@ -2,7 +2,8 @@
 
 Helm reads YAML with sigs.k8s.io/yaml: go-yaml v2 builds a tree (YAML 1.1 booleans, octal numbers, merge keys), the
 tree is converted to JSON (keys become strings), and the JSON is read back (numbers become float64). The functions here
-follow those sources step by step, on top of ruamel.yaml's parser; tests/charts compares them with real Helm.
+follow those sources step by step, on top of the events of libyaml, of which go-yaml is a translation; tests/charts
+compares them with real Helm.
 
 Content that Helm drops silently is an error here: a duplicate key in one map, text after the end of a document, and a
 second document in one file (Helm 3 drops it, Helm 4 merges it).
@@ -16,6 +17,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
+from yaml.reader import ReaderError
 
 from launcher.config.values.scalars import Uint, float32, json_number, resolve
 from launcher.config.values.tree import Node, Origin, Values, plain
@@ -95,8 +99,9 @@ def _documents(text: str, file: str) -> Iterator[tuple[int, str]]:
 _TAG = "tag:yaml.org,2002:"
 _RESOLVABLE = {"", *(_TAG + name for name in ("str", "bool", "int", "float", "null", "timestamp"))}
 _ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
-_ABOVE_UNICODE = re.compile(r"\\U(?!000|0010)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
+# go-yaml reads the first three as line breaks, which nobody intends. The others are halves of a surrogate pair.
+_NEVER = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 _KEY_AND_VALUE = re.compile(r"[A-Za-z_][\w.-]*:[^\s/]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
 
@@ -121,31 +126,28 @@ class Reader:
         self.anchors: dict[str, _Yaml] = {}
         self.open_aliases: set[int] = set()
         self.count = 0
+        self.text = ""
 
     def fail(self, line: int, sentence: str) -> LauncherError:
         return InvalidFile(Origin(self.file, line), sentence)
 
+    def bad_character(self, line: int, code: int) -> LauncherError:
+        return self.fail(
+            self.first_line + line + 1, f"the character U+{code:04X} is not allowed here; write it as an escape."
+        )
+
     def read(self, text: str) -> Node | None:
         """Return the document's value, or None if it is empty (only comments)."""
-        from launcher.config.values._yaml import MarkedYAMLError, ReaderError, YAMLError
-
+        if match := _NEVER.search(text):
+            raise self.bad_character(text.count("\n", 0, match.start()), ord(match[0]))
         try:
             node = self.parse(text)
         except ReaderError as error:
-            line = self.first_line + text.count("\n", 0, error.position) + 1
-            code = f"U+{error.character:04X}"
-            raise self.fail(line, f"the character {code} is not allowed here; write it as an escape.") from error
-        except MarkedYAMLError as error:
+            raise self.bad_character(text.encode()[: error.position].count(b"\n"), error.character) from error
+        except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = self.first_line + (mark.line if mark else 0) + 1
-            raise self.fail(line, f"this is not valid YAML: {_problem(error, self.first_line)}.") from error
-        except YAMLError as error:
-            raise self.fail(self.first_line + 1, f"this is not valid YAML: {error}.") from error
-        except (ValueError, OverflowError) as error:  # chr() in ruamel.yaml, which does not report the line
-            above_unicode = _ABOVE_UNICODE.search(text)
-            number = text.count("\n", 0, above_unicode.start()) if above_unicode else 0
-            message = "an escape \\U has a number above 0010FFFF, the last character of Unicode."
-            raise self.fail(self.first_line + number + 1, message) from error
+            raise self.fail(line, f"this is not valid YAML: {_problem(error, text, self.first_line)}.") from error
         if node is None:
             return None
         return self.node(node, 0)
@@ -153,53 +155,51 @@ class Reader:
     # Events to nodes.
 
     def parse(self, text: str) -> _Yaml | None:
-        from launcher.config.values._yaml import Events, e
-
-        events = Events(text)
-        events.get_event()
-        event = events.get_event()
-        if isinstance(event, e.StreamEndEvent):
+        if (loader := getattr(yaml, "CSafeLoader", None)) is None:
+            raise LauncherError("This PyYAML has no libyaml.", "Install one of its wheels: pip install --force pyyaml")
+        self.text = text
+        events: Iterator[Any] = yaml.parse(text, Loader=loader)
+        next(events)  # the start of the stream
+        if isinstance(start := next(events), yaml.StreamEndEvent):
             return None
-        node = self.compose(events, 0)
-        events.get_event()
-        event = events.get_event()
-        if not isinstance(event, e.StreamEndEvent):
+        if start.version or start.tags:
+            raise self.fail(self.first_line + 1, "a line begins with %, but Helm does not support directives.")
+        node = self.compose(events, next(events), 0)
+        next(events)  # the end of the document
+        if not isinstance(event := next(events), yaml.StreamEndEvent):
             line = self.first_line + event.start_mark.line + 1
             raise self.fail(line, "Helm would drop this text after the end of the document; remove it.")
         return node
 
-    def compose(self, events: Any, depth: int) -> _Yaml:
-        from launcher.config.values._yaml import e
-
-        event = events.get_event()
-        line = self.first_line + event.start_mark.line + 1
+    def compose(self, events: Iterator[Any], event: Any, depth: int, *, flow: bool = False) -> _Yaml:
+        start, end = event.start_mark, event.end_mark
+        line = self.first_line + start.line + 1
         if depth > _MAX_DEPTH:
             raise self.fail(line, f"the file is nested deeper than {_MAX_DEPTH} levels.")
-        if isinstance(event, e.AliasEvent):
-            target = self.anchors.get(event.anchor)
+        if isinstance(event, yaml.AliasEvent):
+            target = self.anchors.get(str(event.anchor))
             if target is None:
                 raise self.fail(line, f"the alias *{event.anchor} has no anchor above it.")
             return _Yaml("alias", line, target)
         if event.anchor and not _ANCHOR.fullmatch(event.anchor):
             raise self.fail(line, f"&{event.anchor} is not a valid anchor; use only letters, digits, - and _.")
         tag = event.tag or ""
-        if isinstance(event, e.ScalarEvent):
-            if _SURROGATE.search(event.value):
-                raise self.fail(line, "half of a surrogate pair is not a valid character.")
+        if isinstance(event, yaml.ScalarEvent):
+            if event.style == '"' and _SLASH.search(self.text[start.index : end.index]):
+                raise self.fail(line, 'Helm rejects the escape "\\/"; write "/".')
+            if flow and not event.style and "?" in event.value:
+                raise self.fail(line, 'Helm rejects a "?" within brackets; put the text in quotes.')
             node = _Yaml("scalar", line, event.value, tag, event.implicit[0])
             if event.anchor:
                 self.anchors[event.anchor] = node
             return node
         children: list[_Yaml] = []
-        kind, end = (
-            ("map", e.MappingEndEvent) if isinstance(event, e.MappingStartEvent) else ("list", e.SequenceEndEvent)
-        )
-        node = _Yaml(kind, line, children, tag)
+        node = _Yaml("map" if isinstance(event, yaml.MappingStartEvent) else "list", line, children, tag)
+        flow = flow or event.flow_style
         if event.anchor:
             self.anchors[event.anchor] = node
-        while not isinstance(events.peek_event(), end):
-            children.append(self.compose(events, depth + 1))
-        events.get_event()
+        while not isinstance(event := next(events), yaml.CollectionEndEvent):
+            children.append(self.compose(events, event, depth + 1, flow=flow))
         return node
 
     # Nodes to values.
@@ -297,25 +297,28 @@ class Reader:
         return value
 
 
-def _problem(error: Any, first_line: int) -> str:
-    """Describe a parse error on one line, with ruamel's scanner terms replaced by plain ones."""
-    problem = str(error.problem or error.context or "it cannot be read").strip().replace("\n", " ")
-    context, opened = str(error.context or ""), first_line + (error.context_mark.line if error.context_mark else 0) + 1
+def _problem(error: Any, text: str, first_line: int) -> str:
+    """Describe a parse error on one line, with libyaml's terms replaced by plain ones."""
+    problem, context = str(error.problem or error.context or "it cannot be read"), str(error.context or "")
+    opened = first_line + (error.context_mark.line if error.context_mark else 0) + 1
+    at = text[error.problem_mark.index : error.problem_mark.index + 1] if error.problem_mark else ""
     if "quoted scalar" in context and "end of stream" in problem:
         return f"the quote that opens on line {opened} is not closed"
-    if problem.startswith("expected ',' or"):
+    if "expected ',' or" in problem:
         bracket = "{" if "mapping" in context else "["
         return f'the "{bracket}" that opens on line {opened} is not closed here; a "," or its end is missing'
-    if match := re.fullmatch(r"found character '(.)' that cannot start any token", problem):
-        return f"{match[1]} cannot begin a key or a value; put the text in quotes"
-    if match := re.search(r"expected <block end>, but found '([]}])'", problem):
-        return f'there is one "{match[1]}" too many'
-    if problem.startswith("expected <block end>"):
-        return f"this does not continue the block that begins on line {opened}; fix the indentation"
-    if "'\\t'" in problem:
+    if at == "\t" or "tab character" in problem:
         return "a tab is not allowed here; indent with spaces"
-    if "expected '<document start>'" in problem:
+    if "cannot start any token" in problem:
+        return f"{at} cannot begin a key or a value; put the text in quotes"
+    if at in ("]", "}"):
+        return f'there is one "{at}" too many'
+    if context in ("while parsing a block mapping", "while parsing a block collection"):
+        return f"this does not continue the block that begins on line {opened}; fix the indentation"
+    if "directive" in context:
+        return "a line begins with %, but Helm does not support directives"
+    if "expected <document start>" in problem:
         return "this does not continue the text above it (Helm would drop it); fix the indentation"
-    if "mapping values are not allowed" in problem:
+    if "mapping values are not allowed" in problem or "unexpected ':'" in problem:
         return 'a ":" is not allowed here; quote the text, or fix the indentation'
     return problem
