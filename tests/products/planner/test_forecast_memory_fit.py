@@ -177,6 +177,7 @@ def test_a_forecast_of_what_fits(tmp_path: Path) -> None:
         "step                  2 s",
         "                      matrix multiplications 2 s",
         "speed                 2,048 tokens/s/device, 100.0 TFLOP/s/device, MFU 10.9%",
+        "alert                 --set tracking.forecastStepSeconds=2 reports slower steps",
         "time                  1 h for 1,800 steps (118 million tokens)",
         "cost                  $43.20: 16.00 chip hours at $2.7 (on-demand, us-east5, 2026-08)",
         f"                      {NOT_IN_IT}",

@@ -106,6 +106,7 @@ def _speed(forecast: Forecast) -> list[tuple[str, str]]:
     rows = [("step", _seconds(speed.step_seconds))]
     rows += [("step", parts)] if parts else []
     rows += [("speed", ", ".join(rates))] if rates else []
+    rows.append(("alert", f"--set tracking.forecastStepSeconds={speed.step_seconds:.3g} reports slower steps"))
     return rows
 
 
