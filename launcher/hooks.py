@@ -139,6 +139,11 @@ def stored_log(name: str, run: tuple[Backend, RunStatus] | None, **selected: Any
     return answer
 
 
+def ended(status: RunStatus) -> list[str]:
+    """Notify products of the end of a run that was followed. Return a sentence for each problem."""
+    return [sentence for hook in hooks("ended") for sentence in hook(status)]
+
+
 def _first(name: str, *arguments: Any, **options: Any) -> Any:
     """Return the first answer that a product has; None if none has one."""
     return next((answer for hook in hooks(name) if (answer := hook(*arguments, **options)) is not None), None)

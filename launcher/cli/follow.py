@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from launcher import distribution, formatting
+from launcher import distribution, formatting, hooks
 from launcher.backends.base import RunStatus, State
 from launcher.backends.switches import Followed
 from launcher.cli import colour, output
@@ -126,6 +126,7 @@ def to_the_end(
     """
     if status.can_be_cancelled:
         status = follow(backend, status, target, alternatives=alternatives)
+        output.narrate(*hooks.ended(status))
     output.emit(status.as_json(), form, summary(status, target, values=values), paint=colour.status)
     return exit_code(status)
 

@@ -1,7 +1,8 @@
 """python -m trainer.reporting: send the notifications on stdin. Imports only the standard library.
 
-stdin is a JSON object: `addresses`, the text of a Secret, and `messages`. stdout is a JSON object: `problems`, a
-sentence for each address that is not valid and for each notification that was not sent.
+stdin is a JSON object: `addresses`, the text of a Secret, which is added to the addresses of the environment, and
+`messages`. stdout is a JSON object: `problems`, a sentence for each address that is not valid and for each notification
+that was not sent.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ _SECONDS = 120.0
 def main() -> int:
     """Return 0, also if a notification was not sent: `problems` has the reason."""
     request = json.load(sys.stdin)
-    known, problems = addresses.parse(str(request["addresses"]))
-    events = addresses.events_of(str(request["addresses"]))
+    known, events, problems = addresses.from_environment(str(request["addresses"]))
     notifier = Notifier(known, None, pauses=_PAUSES, report=problems.append)
     for message in request["messages"]:
         if message["event"] in events:

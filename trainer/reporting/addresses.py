@@ -109,9 +109,10 @@ def events_of(text: str) -> tuple[str, ...]:
     return tuple(word for words in lines for word in words if word in EVENTS) if lines else DEFAULT_EVENTS
 
 
-def from_environment() -> tuple[list[Address], tuple[str, ...], list[str]]:
-    """Return the addresses that this process has, their events, and a sentence for each problem. Never raises."""
+def from_environment(more: str = "") -> tuple[list[Address], tuple[str, ...], list[str]]:
+    """Return the addresses in `more` and in the environment, their events, and a sentence for each problem."""
     text, path = os.environ.get("SLIPWAY_NOTIFY", ""), os.environ.get("SLIPWAY_NOTIFY_FILE", "")
+    text = "\n".join(filter(None, (more, text)))
     problems = []
     if path:
         try:

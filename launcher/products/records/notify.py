@@ -1,6 +1,6 @@
 """Notify of the end of runs whose trainer could not: they never started, or died without a word.
 
-The addresses are those of this process (SLIPWAY_NOTIFY), and those in a Secret of the run's namespace. They go to a
+The addresses are those of this process (SLIPWAY_NOTIFY), and those in a Secret of the run's namespace, which go to a
 child (trainer.reporting) on its stdin: not on a command line, and not into a log.
 """
 
@@ -87,10 +87,14 @@ def addresses(cluster: Cluster, namespace: str, secret: str) -> tuple[str, str]:
         return "", f"The key {_KEY} of the Secret {secret} of the namespace {namespace} is not text."
 
 
+def has_own_addresses() -> bool:
+    """Return whether the environment of this process has addresses."""
+    return any(map(os.environ.get, ("SLIPWAY_NOTIFY", "SLIPWAY_NOTIFY_FILE")))
+
+
 def send(text: str, messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Send messages to the addresses in `text`, and to those of this process. Returns a sentence for each problem."""
-    text = "\n".join(filter(None, (text, os.environ.get("SLIPWAY_NOTIFY", ""))))
-    if not text.strip() or not messages:
+    if not messages or not (text.strip() or has_own_addresses()):
         return []
     request = json.dumps({"addresses": text, "messages": list(messages)}).encode()
     with child.running(child.module("trainer.reporting"), stdin=subprocess.PIPE) as process:

@@ -18,5 +18,8 @@ PRODUCT = Product(
         **dict.fromkeys(("read_records", "record_runs"), "launcher.products.records.api"),
         "download_logs": "launcher.products.records.logs",
     },
-    hooks={"stored_log": "launcher.products.records.logs:stored_log"},
+    hooks={
+        "stored_log": "launcher.products.records.logs:stored_log",
+        "ended": "launcher.products.records.followed:ended",
+    },
 )
