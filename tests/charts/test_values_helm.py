@@ -27,7 +27,7 @@ TEXTS: list[str] = json.loads((YAML / "files.json").read_text())
 DROPPED = ("duplicate key", "Helm would drop")
 """Texts of the errors for what Helm drops silently: the first value of a duplicate key, and text after a document."""
 STRICTER = re.compile(r"!!str,|\\'|:[],}]")
-"""What libyaml rejects, and go-yaml reads: a tag before a comma, an escaped ', and a colon at the end of a text."""
+"""Only go-yaml reads these: a tag before a comma, an escaped ', and a colon at the end of a text."""
 
 
 def read_by_launcher(text: str) -> Any:

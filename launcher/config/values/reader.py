@@ -100,7 +100,7 @@ _TAG = "tag:yaml.org,2002:"
 _RESOLVABLE = {"", *(_TAG + name for name in ("str", "bool", "int", "float", "null", "timestamp"))}
 _ANCHOR = re.compile(r"[0-9A-Za-z_-]+")
 _SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
-# go-yaml reads the first three as line breaks, which nobody intends. The others are halves of a surrogate pair.
+# go-yaml reads the first three as line breaks, which is never intended. The others are halves of a surrogate pair.
 _NEVER = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 _KEY_AND_VALUE = re.compile(r"[A-Za-z_][\w.-]*:[^\s/]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")

@@ -34,7 +34,7 @@ def test_a_run_whose_trainer_left_no_mark(tmp_path: Path, monkeypatch: pytest.Mo
         assert hooks.ended(run(folder)) == []
         (folder / "notified/ended-1.json").write_text(json.dumps({"time": "2026-11-21T13:00:00Z", "state": "sent"}))
         assert hooks.ended(run(folder)) == []
-        # Of a run in a cluster that started, and whose folder cannot be read, the trainer has probably notified.
+        # The trainer of a run that started has probably notified, if its folder cannot be read.
         queued = {"namespace": "research", "kind": "job-set", "state": State.CANCELLED, "started": None}
         assert hooks.ended(run("", **{**queued, "started": TIMES["started"]})) == []
         assert hooks.ended(run("", **queued)) == []
