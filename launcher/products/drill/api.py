@@ -130,7 +130,7 @@ def _with_fault(fault: Fault, runs: Path, expected: dict[int, tuple[Any, ...]]) 
         _submit(run.name, webhook)
         _until(lambda: run.steps() >= _FAULT_AT, run)
         step = before = run.steps()
-        starts, at = len(run.starts()), time.monotonic()
+        starts, at, since = len(run.starts()), time.monotonic(), time.time()
         fault.inject(run)
         seconds = None
         if fault.resubmit:
@@ -144,7 +144,15 @@ def _with_fault(fault: Fault, runs: Path, expected: dict[int, tuple[Any, ...]]) 
             time.sleep(0.1)
         end = api.status(run.name, target=_LOCAL)
         seen = Observed(
-            end.state.value, end.reason, step, before, run.starts(), seconds, run.numbers(), webhook.events(run.name)
+            state=end.state.value,
+            reason=end.reason,
+            at_step=step,
+            before=before,
+            starts=run.starts(),
+            seconds=seconds,
+            spent=run.spent(since, seconds) if seconds else {},
+            numbers=run.numbers(),
+            notified=webhook.events(run.name),
         )
     return judge(fault, seen, expected, _PERIOD)
 

@@ -15,7 +15,7 @@ class Observed:
 
     `at_step` is the number of steps that were finished at the fault, `before` those until the training stopped, and
     `starts` the step of each start of the training. `seconds` is the time from the fault to the first step after
-    `before`; None if there was none.
+    `before`; None if there was none. `spent` are the seconds of it in each phase.
     """
 
     state: str
@@ -24,6 +24,7 @@ class Observed:
     before: int
     starts: Sequence[int]
     seconds: float | None
+    spent: Mapping[str, float]
     numbers: Mapping[int, tuple[Any, ...]]
     notified: Sequence[str]
 
@@ -37,6 +38,7 @@ class Outcome:
     at_step: int
     steps_lost: int
     seconds_to_next_step: float | None
+    seconds_by_phase: Mapping[str, float]
     identical: bool
     notified: Sequence[str]
     problems: Sequence[str]
@@ -74,4 +76,6 @@ def judge(fault: Fault, seen: Observed, expected: Mapping[int, tuple[Any, ...]],
             problems.append(f"The webhook received no notification of the event {event}.")
     identical = not missing and not different
     seconds = None if seen.seconds is None else round(seen.seconds, 1)
-    return Outcome(fault.name, fault.about, seen.at_step, lost, seconds, identical, list(seen.notified), problems)
+    return Outcome(
+        fault.name, fault.about, seen.at_step, lost, seconds, dict(seen.spent), identical, list(seen.notified), problems
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,21 @@ class DrillRun:
         return [
             int(line["step"]) for line in read_lines(self.folder / EVENTS_FILE) if line.get("event") == "loop_started"
         ]
+
+    def spent(self, since: float, seconds: float) -> dict[str, float]:
+        """Return the seconds of each phase in the `seconds` after a fault at `since` (Unix seconds).
+
+        "detection" is the time until the trainer enters a phase again.
+        """
+        entered = [("detection", since)]
+        for line in read_lines(self.folder / EVENTS_FILE):
+            if line.get("event") == "phase":
+                at = datetime.fromisoformat(str(line["time"])).timestamp()
+                entered += [(str(line["phase"]), at)] if since < at < since + seconds else []
+        spent: defaultdict[str, float] = defaultdict(float)
+        for (phase, at), (_, until) in pairwise([*entered, ("", since + seconds)]):
+            spent[phase] += until - at
+        return {phase: round(each, 1) for phase, each in spent.items()}
 
     def supervisor(self) -> int:
         """Return the process that starts and restarts the trainer."""

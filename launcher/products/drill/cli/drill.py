@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,4 +60,10 @@ def _text(certificate: Certificate) -> str:
         notified = ", ".join(row.notified) or "-"
         rows.append((row.fault, str(row.at_step), str(row.steps_lost), seconds, losses, notified, result))
     problems = [f"{row.fault}: {problem}" for row in certificate.outcomes for problem in row.problems]
-    return "\n".join([formatting.table(rows), *problems])
+    times = [(row.fault, _phases(row.seconds_by_phase)) for row in certificate.outcomes if row.seconds_by_phase]
+    restarts = formatting.table([("FAULT", "SECONDS OF THE RESTART"), *times]) if times else ""
+    return "\n".join(filter(None, [formatting.table(rows), *problems, restarts and f"\n{restarts}"]))
+
+
+def _phases(spent: Mapping[str, float]) -> str:
+    return ", ".join(f"{phase} {seconds:g}" for phase, seconds in spent.items())
