@@ -237,6 +237,18 @@ train: {model_name: llama3-8b}
     assert [config["train"]["learning_rate"] for config in json.loads(dry.out)] == [1e-4, 3e-4]
 
 
+def test_a_sweep_over_the_rank_and_the_learning_rate_of_adapters(launcher: Launcher, tmp_path: Path) -> None:
+    more = ("image.repository=example.invalid/slipway", "image.tag=1.0.0", "storage.bucket=example-runs")
+    dry = launcher(
+        *("submit", "-f", "finetune/llama3.1-8b-lora-v6e-1", *(part for text in more for part in ("--set", text))),
+        *("--name", "ranks", "--sweep", "tuning.lora.rank=8,16", "--sweep", "train.learning_rate=1e-4,2e-4"),
+        *("--dry-run", "-o", "json"),
+        env={"KUBECONFIG": str(tmp_path / "none")},
+    )
+    runs = [(run["tuning"]["lora"]["rank"], run["train"]["learning_rate"]) for run in json.loads(dry.out)]
+    assert runs == [(8, 1e-4), (8, 2e-4), (16, 1e-4), (16, 2e-4)]
+
+
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_terminal_shows_a_table_of_the_runs(launcher: Launcher, columns: int) -> None:
     program = launcher.write("training.py", TRAINING)
