@@ -179,6 +179,16 @@ LONG = frozenset(
         "tests/cli/test_training.py::test_a_run_of_two_hosts_survives_kills_of_a_worker_and_of_ray",
         # test_a_training_ends_with_the_same_numbers_although_its_log_hangs keeps output without Ray.
         "tests/trainer/test_kept_output.py::test_the_output_of_a_ray_job_stays_after_a_kill",
+        # Five trainings and a chat. test_tuning.py trains the same, and the first part of the tutorial runs in CI.
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/tutorial/4-fine-tune.md]",
+        # test_trainer_failures.py has the message, and the rule for the second failure of a kind.
+        "tests/trainer/test_training.py::test_too_little_memory_is_restarted_once",
+        # test_ray_containers.py runs a command on every host.
+        "tests/trainer/test_ray_cluster.py::test_a_command_waits_for_one_node_per_host_and_reports_it",
+        # The adapters of qlora are killed and resumed as those of lora.
+        "tests/trainer/test_lora.py::test_a_kill_changes_no_number[qlora]",
+        # The widths between are tested, too.
+        "tests/browser/test_report_page.py::test_it_is_drawn_from_a_file_without_a_network[1920-light]",
         # Compiles a preset that is fast by an earlier forecast again.
         "tests/products/planner/test_presets_tuned.py::test_the_first_is_as_fast_as_it_says",
         # Three trainings under Ray, and one that is interrupted.
