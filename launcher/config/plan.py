@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.config import accelerators
 from launcher.config.alternatives import Alternative, Split, split
+from launcher.config.avoided_nodes import without_ended
 from launcher.config.checks import rules as checks
 from launcher.config.checks.problems import Problem, as_lines, table_of
 from launcher.config.checks.schema import spell_value
@@ -107,6 +108,7 @@ def plan_launch(
 
 def _plan(user: Values, defaults: Values, warnings: tuple[str, ...]) -> LaunchPlan:
     """Return the plan of valid values that need one run."""
+    user = without_ended(user, with_defaults(user, defaults).tree)
     values = with_defaults(user, defaults)
     tree = values.tree
     return LaunchPlan(
@@ -171,13 +173,13 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 
     `accelerator` is left out: it follows from `slice`. So is how long the run's object is kept, which changes nothing
     in the training. A key that the old config lacks, because its run is of an older version, has the chart's default
-    there. A key of other charts, which the configs of older versions have, is left out.
+    there. A key of other charts, which the configs of older versions have, is left out. So are the nodes to avoid.
     """
     default = dict(_flat(chart_defaults("run").tree))
     before, after = dict(_flat(checks.own_values("run", old))), dict(_flat(new))
     lines = []
     for path in [*before, *(path for path in after if path not in before)]:
-        if path[0] == "accelerator" or path == ("run", "keepFinishedDays"):
+        if path[0] == "accelerator" or path == ("run", "keepFinishedDays") or path[:2] == ("worker", "avoidNodes"):
             continue
         if path in before and path in after and _same(before[path], after[path]):
             continue

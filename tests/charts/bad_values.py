@@ -921,6 +921,37 @@ BAD = [
         '"g2" contradicts slice.machineType, a3-highgpu-8g. Remove it, and set slice.machineType.',
     ),
     InvalidValues(
+        "worker.avoidNodes", "worker: {avoidNodes: {Node_1: 2099-01-01}}", '"Node_1" is not a valid node name;'
+    ),
+    InvalidValues("worker.avoidNodes", "worker: {avoidNodes: {a..b: 2099-01-01}}", '"a..b" is not a valid node name;'),
+    InvalidValues(
+        "worker.avoidNodes",
+        f"worker: {{avoidNodes: {{{64 * 'a'}: 2099-01-01}}}}",
+        "is too long; the name of a node, which is its label",
+    ),
+    InvalidValues(
+        "worker.avoidNodes.a",
+        "worker: {avoidNodes: {a: tomorrow}}",
+        '"tomorrow" is not a date or a time; write until when',
+    ),
+    InvalidValues(
+        "worker.avoidNodes.a", "worker: {avoidNodes: {a: 2099-02-29}}", '"2099-02-29" is not a date or a time;'
+    ),
+    InvalidValues(
+        "worker.avoidNodes.a",
+        "worker: {avoidNodes: {a: '2099-01-01T10:00:00'}}",
+        "is not a date or a time; write until when",
+    ),
+    InvalidValues(
+        "worker.avoidNodes.a", "worker: {avoidNodes: {a: ''}}", '"" is not a date or a time; write until when'
+    ),
+    InvalidValues("worker.avoidNodes.a", "worker: {avoidNodes: {a: 7}}", "got number, want null or string"),
+    InvalidValues(
+        "worker.avoidNodes",
+        f"worker: {{avoidNodes: {{{', '.join(f'n{n}: 2099-01-01' for n in range(65))}}}}}",
+        "worker.avoidNodes has 65 entries; it can have at most 64.",
+    ),
+    InvalidValues(
         "head.nodeSelector",
         "head: {nodeSelector: {kubernetes.io/os: windows}}",
         "the image is for linux. Remove it.",
@@ -1480,6 +1511,10 @@ GOOD_VALUES = {
     "milli": ("worker: {cpu: 500m, memory: 512M}\nhead: {cpu: 1500m}", ALL),
     "seven slices by topology": ("slice: {count: 7, placement: topology}", ALL),
     "eight slices": ("slice: {count: 8}", ALL),
+    "nodes to avoid": (
+        "worker: {avoidNodes: {a: 2099-01-01, b.internal: '2096-02-29T23:59:59.5+01:00', c: '2099-01-01T00:00:00Z'}}",
+        ALL,
+    ),
     "a reservation": ("slice: {provisioning: reservation, reservation: mine}", ALL),
     "alternatives": ("slice: {any: [{provisioning: spot}, {provisioning: reservation, reservation: mine}, {}]}", ALL),
     "cpu hosts": ("slice: {accelerator: cpu, topology: '', hosts: 2}\nworker: {cpu: '1', memory: 1Gi}", ALL),

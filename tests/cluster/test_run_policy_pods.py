@@ -31,6 +31,7 @@ ODD: dict[str, tuple[Any, ...]] = {"string": TEXTS, "integer": (-1, 0, 1, 65536,
 
 
 LABELS = {"key": "example.com/pool", "operator": "In"}
+AVOID = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}
 
 
 def affinity(*expressions: Any, why: str = ".affinity must have only a required nodeAffinity") -> Attack:
@@ -91,6 +92,11 @@ INVALID = [
     affinity(LABELS),
     affinity({**LABELS, "values": ["A B"]}),
     affinity({**LABELS, "operator": "DoesNotExist", "values": ["x"]}),
+    affinity({**LABELS, "operator": "NotIn", "values": ["x"]}),
+    affinity({**AVOID, "operator": "In"}),
+    affinity({**AVOID, "values": []}),
+    affinity({**AVOID, "values": ["A B"]}),
+    affinity({**AVOID, "values": ["x"] * 65}),
     toleration("operator must be Exists or Equal, and not be Exists with a value", operator="Exists", value="x"),
     toleration("tolerationSeconds must be 0 to 604800, and absent", effect="NoSchedule", tolerationSeconds=3),
     toleration("value must be the value of a label", operator="Equal", value="A B"),

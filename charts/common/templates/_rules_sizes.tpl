@@ -16,7 +16,8 @@ charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cl
 admission policy of charts/queues has limits that are a little higher. Takes the values. */ -}}
 {{- define "common.rules.sizes" -}}
   {{- $most := dict "worker.env" 200 "worker.secretEnv" 50 "worker.envFrom" 50 "head.envFrom" 50 "worker.nodeSelector" 50
-      "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000 "cluster.labels" 50 -}}
+      "worker.avoidNodes" 64 "worker.tolerations" 16 "head.nodeSelector" 50 "head.tolerations" 16 "image.pullSecrets" 10 "run.command" 1000
+      "cluster.labels" 50 -}}
   {{- range $key := keys $most | sortAlpha -}}
     {{- $section := get $ (splitList "." $key | first) | default dict -}}
     {{- $entries := get $section (splitList "." $key | last) | default list -}}

@@ -11,8 +11,8 @@
 {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []}, "storage": {"bucket": "", "claim": "",
 "text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {},
 "tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {},
-"nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {}, "extraVolumes": {},
-"extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
+"nodeSelector": {}, "tolerations": {}, "avoidNodes": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {},
+"extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
 "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
 "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "cluster": {"groups": {}, "labels": {}},
 "tracking": {"wandb": {"secret": {"name": ""}}}}

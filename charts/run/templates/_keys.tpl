@@ -9,11 +9,11 @@
 "", "any": []}, "image": {"registry": "", "repository": "", "tag": "", "digest": "", "pullSecrets": []}, "storage":
 {"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize": ""}}, "head": {"env": {}, "secretEnv": {}, "envFrom":
 {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker": {"cpu": "", "memory": "", "env": {}, "secretEnv": {},
-"envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {},
-"extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {},
-"topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "",
-"dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb": {"project": "",
-"entity": "", "secret": {"name": ""}}}, "notify": {"events": []}, "data": {"files": [], "mixture": {}, "corpus": "",
-"heldOut": {"files": []}, "tokenizer": {"path": ""}}, "from": "", "tuning": {"template": "", "columns": {}, "samples":
-[], "lora": {"targets": []}}}
+"envFrom": {}, "nodeSelector": {}, "tolerations": {}, "avoidNodes": {}, "pods": {}}, "pods": {"labels": {},
+"annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars": {}, "lifecycle": {},
+"affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "", "hostAliases": {},
+"dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "tracking": {"wandb":
+{"project": "", "entity": "", "secret": {"name": ""}}}, "notify": {"events": []}, "data": {"files": [], "mixture": {},
+"corpus": "", "heldOut": {"files": []}, "tokenizer": {"path": ""}}, "from": "", "tuning": {"template": "", "columns":
+{}, "samples": [], "lora": {"targets": []}}}
 {{- end -}}

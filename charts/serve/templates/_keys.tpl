@@ -11,9 +11,10 @@
 "slice": {"topology": "", "machineType": "", "reservation": "", "any": []}, "image": {"registry": "", "repository": "",
 "tag": "", "digest": "", "pullSecrets": []}, "storage": {"bucket": "", "claim": "", "text": {"bucket": "", "cacheSize":
 ""}}, "head": {"env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}}, "worker":
-{"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {}, "pods": {}},
-"pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {}, "initContainers": {}, "sidecars":
-{}, "lifecycle": {}, "affinity": {}, "topologySpreadConstraints": {}, "runtimeClassName": "", "schedulerName": "",
-"hostAliases": {}, "dnsPolicy": "", "dnsConfig": {}, "extra": {}}, "commonLabels": {}, "commonAnnotations": {}, "serve":
-{"model": "", "name": "", "engineArgs": {}, "apiKey": {"name": ""}, "upgrade": {"gatewayClass": ""}}}
+{"cpu": "", "memory": "", "env": {}, "secretEnv": {}, "envFrom": {}, "nodeSelector": {}, "tolerations": {},
+"avoidNodes": {}, "pods": {}}, "pods": {"labels": {}, "annotations": {}, "extraVolumes": {}, "extraVolumeMounts": {},
+"initContainers": {}, "sidecars": {}, "lifecycle": {}, "affinity": {}, "topologySpreadConstraints": {},
+"runtimeClassName": "", "schedulerName": "", "hostAliases": {}, "dnsPolicy": "", "dnsConfig": {}, "extra": {}},
+"commonLabels": {}, "commonAnnotations": {}, "serve": {"model": "", "name": "", "engineArgs": {}, "apiKey": {"name":
+""}, "upgrade": {"gatewayClass": ""}}}
 {{- end -}}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.config import accelerators
+from launcher.config import accelerators, avoided_nodes
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule, table_of
 from launcher.config.checks.value_rules import lookup
 from launcher.config.kinds import RunKind
@@ -24,6 +24,7 @@ _MOST = {
     ("worker", "secretEnv"): 50,
     ("worker", "envFrom"): 50,
     ("worker", "nodeSelector"): 50,
+    ("worker", "avoidNodes"): 64,
     ("worker", "tolerations"): 16,
     ("head", "envFrom"): 50,
     ("head", "nodeSelector"): 50,
@@ -203,6 +204,7 @@ CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "slice", "common"), lambda case: () if case.kind is RunKind.LOCAL else contradictions(case)),
     (("run.kind", "slice", "common", "worker"), _host_size),
     (("run.kind", "storage", "image"), _placeholders),
+    (("run.kind", "worker.avoidNodes"), avoided_nodes.ended),
     (("run.kind", "run.command", "worker"), _expansion),
     (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),
     (

@@ -13,9 +13,7 @@ from launcher.products.drill.faults import FAULTS
 PERIOD = 10
 FAULT = {fault.name: fault for fault in FAULTS}
 NUMBERS = {step: (10.0 - step / 10, 1.0) for step in range(40)}
-KILLED = Observed(
-    "succeeded", "", 14, 14, [0, 10], 21.34, {"ray": 20.8}, NUMBERS, ["failed", "ended"]
-)
+KILLED = Observed("succeeded", "", 14, 14, [0, 10], 21.34, {"ray": 20.8}, NUMBERS, ["failed", "ended"])
 STOPPED = Observed("succeeded", "", 14, 15, [0, 15], 20.0, {}, NUMBERS, ["preempted", "ended"])
 SILENT = Observed("succeeded", "", 14, 14, [0], None, {}, NUMBERS, [])
 

@@ -39,12 +39,13 @@ tolerations:
   {{- end -}}
 {{- end -}}
 
-{{- /* The affinity of pods.affinity, with that of the alternatives of the slice. A node must match a term of each, and a node
-must match one term of the result, so that the result has each pair of terms. */ -}}
+{{- /* The affinity of pods.affinity, with that of the alternatives of the slice and of worker.avoidNodes. A node must match a
+term of each, and a node must match one term of the result, so that the result has each pair of terms. */ -}}
 {{- define "common.pod.affinity" -}}
   {{- $affinity := .pods.affinity | default dict -}}
   {{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
   {{- include "common.pod.terms" (set . "terms" list) -}}
+  {{- include "common.pod.avoid" . -}}
   {{- with .terms -}}
     {{- $terms := . -}}
     {{- with $affinity.nodeAffinity }}{{ with get . $key -}}
@@ -85,6 +86,21 @@ each value of that label. Takes `nodeSelector`, too. Renders nothing. */ -}}
       {{- end -}}
     {{- end -}}
     {{- $_ := set $ "terms" (append $.terms (dict "matchExpressions" $expressions) | uniq) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* Exclude the nodes of worker.avoidNodes from each of `terms` of a host; of one if there is none. An entry that has ended
+counts, too: a template that reads the clock would render something else without a change. Renders nothing. */ -}}
+{{- define "common.pod.avoid" -}}
+  {{- $names := list -}}
+  {{- range $name, $end := .values.worker.avoidNodes }}{{ if $end }}{{ $names = append $names $name }}{{ end }}{{ end -}}
+  {{- if and $names (not .head) -}}
+    {{- $expression := dict "key" "kubernetes.io/hostname" "operator" "NotIn" "values" $names -}}
+    {{- $terms := list -}}
+    {{- range .terms | default (list dict) -}}
+      {{- $terms = append $terms (dict "matchExpressions" (append (.matchExpressions | default list) $expression)) -}}
+    {{- end -}}
+    {{- $_ := set . "terms" $terms -}}
   {{- end -}}
 {{- end -}}
 
