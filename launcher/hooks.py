@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from launcher.config.kinds import RunKind
     from launcher.config.plan import LaunchPlan
     from launcher.diagnose.doctor.finding import Finding
-    from launcher.diagnose.explain.finding import Explanation
+    from launcher.diagnose.explain.finding import Evidence, Explanation
     from launcher.k8s.client import Cluster
     from launcher.k8s.target import Target
 
@@ -128,6 +128,11 @@ def explained_object(cluster: Cluster, name: str) -> Explanation | None:
     """Return why an object in a queue, which is not a run, is in its state; None if no such object is known."""
     answer: Explanation | None = _first("explained_object", cluster, name)
     return answer
+
+
+def sick_nodes(backend: Backend, status: RunStatus) -> tuple[Sequence[Evidence], Sequence[str]]:
+    """Return the nodes on which hosts of the run fail or are slow, as evidence, and suggestions."""
+    return _first("sick_nodes", backend, status) or ((), ())
 
 
 def stored_log(name: str, run: tuple[Backend, RunStatus] | None, **selected: Any) -> Iterator[str] | None:

@@ -76,7 +76,7 @@ class Event:
 
     `step` is the step at which a loop starts, or the number of steps done when all hosts stopped. `steps` is the number
     that the run takes. A sample has the model's answer (`message`) to a prompt after `step` steps. `host` is the index
-    of a slow host.
+    of a slow host, and `node` its Kubernetes node.
     """
 
     kind: EventKind
@@ -90,6 +90,7 @@ class Event:
     phase: str = ""
     prompt: str = ""
     host: int | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,7 @@ def event_of(entry: Mapping[str, Any]) -> Event | None:
         phase=str(entry.get("phase") or ""),
         prompt=str(entry.get("prompt") or ""),
         host=count(entry.get("host"), least=0),
+        node=str(entry.get("node") or ""),
     )
 
 

@@ -276,7 +276,8 @@ class Hooks:
 
     def _report_slow(self, row: SlowHost) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end the training
-            write_event(self.config.folder, "slow_host", message=row.message, host=row.host, step=self.steps_done)
+            step = self.steps_done
+            write_event(self.config.folder, "slow_host", message=row.message, host=row.host, node=row.node, step=step)
 
     def _documents(self, *args: Any, **options: Any) -> Any:
         """Replaces MaxText's file reader: Slipway's stream of documents, or one for each source of a mixture."""

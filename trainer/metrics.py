@@ -60,8 +60,9 @@ EVENTS: Mapping[str, EventType] = {
         ("message", "step"), "A run on this machine was cancelled; all its hosts stopped after `step` steps."
     ),
     "slow_host": EventType(
-        ("message", "host", "step"),
-        "The host with the index `host` is slower than the others. Noticed after `step` steps.",
+        ("message", "host", "node", "step"),
+        "The host with the index `host`, on the Kubernetes node `node`, is slower than the others. Noticed after "
+        "`step` steps.",
     ),
     "sample": EventType(
         ("step", "prompt", "message"),

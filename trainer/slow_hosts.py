@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import statistics
 import threading
@@ -34,13 +35,17 @@ _PREFIX = "slipway/host/"
 
 @dataclass(frozen=True)
 class HostTimes:
-    """The means of a host in the last minute, in seconds: the probe, the wait for text per step, and the step."""
+    """The means of a host in the last minute, in seconds: the probe, the wait for text per step, and the step.
+
+    `node` is the Kubernetes node of the host; "" if the host is not a pod, or its pod does not know it.
+    """
 
     name: str
     probe: float
     wait: float
     step: float
     samples: int
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class SlowHost:
     """A slow host. `slower` is the part by which the probe or the step takes longer than on the other hosts."""
 
     host: int
-    name: str
+    node: str
     slower: float
     message: str
 
@@ -62,14 +67,14 @@ def slow(times: Mapping[int, HostTimes], most: float) -> list[SlowHost]:
         if not others:
             continue
         probe, wait = (statistics.median(getattr(other, key) for other in others) for key in ("probe", "wait"))
-        name = f"Host {host} ({row.name})"
+        name = f"Host {host} ({row.name}{f' on the node {row.node}' if row.node else ''})"
         if row.probe > most * probe:
             slower = row.probe / probe - 1
             text = f"{name} is slow: the same calculation takes {slower:.0%} longer than on the other hosts."
-            rows.append(SlowHost(host, row.name, slower, text))
+            rows.append(SlowHost(host, row.node, slower, text))
         elif row.wait - wait > max(_LEAST_WAIT, row.step / 5):
             text = f"{name} waits {row.wait:.1f} s per step for its text, the other hosts {wait:.1f} s."
-            rows.append(SlowHost(host, row.name, (row.wait - wait) / row.step, text))
+            rows.append(SlowHost(host, row.node, (row.wait - wait) / row.step, text))
     return sorted(rows, key=lambda row: -row.slower)
 
 
@@ -129,7 +134,8 @@ class SlowHosts:
     def _times(self) -> HostTimes:
         probe = statistics.mean(self._probes) if self._probes else 0.0
         wait, step = statistics.mean(self._waits), statistics.mean(self._steps)
-        return HostTimes(socket.gethostname(), probe, wait, step, len(self._probes))
+        node = os.environ.get("SLIPWAY_NODE", "")
+        return HostTimes(socket.gethostname(), probe, wait, step, len(self._probes), node)
 
     def _share(self, times: HostTimes) -> None:
         if not self._sharing.acquire(blocking=False):  # the one before has not ended

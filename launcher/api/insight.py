@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher.backends.lookup import find_run, no_run
 from launcher.errors import LauncherError
-from launcher.hooks import cluster_findings, explained_object
+from launcher.hooks import cluster_findings, explained_object, sick_nodes
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
 
     run = find_run(name.removeprefix("run/"), target, summary=True)
     if run is not None:
-        return explain_run(*run)
+        explanation = explain_run(*run)
+        nodes, more = sick_nodes(*run)
+        evidence, suggestions = (*explanation.evidence, *nodes), (*explanation.suggestions, *more)
+        return replace(explanation, evidence=evidence, suggestions=suggestions)
     explained = None
     if target.cluster_requested:
         with contextlib.suppress(LauncherError):  # the error is that there is no such run

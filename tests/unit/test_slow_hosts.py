@@ -17,12 +17,14 @@ def times(**changes: HostTimes) -> dict[int, HostTimes]:
     ("host", "message"),
     [
         (HostTimes("demo-3", 0.0018, 0.01, 1.0, 12), "Host 3 (demo-3) is slow: the same calculation takes 73% longer"),
+        (HostTimes("demo-3", 0.0018, 0.01, 1.0, 12, "node-7"), "Host 3 (demo-3 on the node node-7) is slow: the same"),
         (HostTimes("demo-3", 0.001, 0.6, 1.0, 12), "Host 3 (demo-3) waits 0.6 s per step for its text, the other"),
     ],
 )
 def test_a_slow_host_is_named(host: HostTimes, message: str) -> None:
     (row,) = slow(times(h3=host), 1.25)
     assert row.message.startswith(message)
+    assert (row.host, row.node) == (3, host.node)
 
 
 @pytest.mark.parametrize(

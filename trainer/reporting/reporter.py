@@ -126,7 +126,7 @@ class Reporter:
     def on_event(self, event: str, fields: Mapping[str, Any]) -> None:
         """Keep a slow host (trainer/slow_hosts.py) in the record."""
         if event == "slow_host":
-            row = {"host": fields["host"], "time": now(), "message": fields["message"]}
+            row = {"time": now(), **{key: fields[key] for key in ("host", "node", "message")}}
             self._later(lambda attempt: attempt.setdefault("slow_hosts", []).append(row), write=True)
 
     @_harmless

@@ -18,6 +18,7 @@ PRODUCT = Product(
     hooks={
         "queue_backend": "launcher.products.platform.foreign:QueueBackend",
         "explained_object": "launcher.products.platform.explain:explain",
+        "sick_nodes": "launcher.products.platform.sick_nodes:sick_nodes",
         "doctor": "launcher.products.platform.doctor.checks:examine",
     },
 )
