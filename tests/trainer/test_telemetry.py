@@ -484,7 +484,8 @@ def test_a_server_that_does_not_respond_does_not_delay_a_stopped_process(tmp_pat
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         printed, error = attempt(config, [], [line(0)], "stopped", WANDB_BASE_URL=address, WANDB_API_KEY="0" * 40)
         ended = time.time()
-    assert ended - float(printed.split()[-1]) < 10, error
+    # A busy machine needs seconds to end a process. A process that is not stopped waits a minute for the server.
+    assert ended - float(printed.split()[-1]) < 30, error
     assert "Traceback" not in error
 
 
