@@ -686,6 +686,7 @@ BAD = [
             ("TPU_VISIBLE_CHIPS", ALL),
             ("MEGASCALE_SLICE_ID", ALL),
             ("SLIPWAY_HOST_INDEX", ALL),
+            ("SLIPWAY_NODE", ALL),
             ("JAX_COORDINATOR_ADDRESS", ALL),
             ("JOB_COMPLETION_INDEX", (JOB_SET,)),
         )

@@ -112,12 +112,14 @@ ATTEMPT = {
     "name": "SLIPWAY_ATTEMPT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['slipway.dev/attempt']"}},
 }
+NODE = {"name": "SLIPWAY_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 NOTIFY = {
     "name": "SLIPWAY_NOTIFY",
     "valueFrom": {"secretKeyRef": {"name": "slipway-notify", "key": "addresses", "optional": True}},
 }
 IN_THE_PODS = "The script gives it to the job's workers, which run in these pods; one file serves cluster and job."
 HOSTS_ENVIRONMENT = [
+    Row("env[SLIPWAY_NODE]", ABSENT, NODE, "The trainer names the node of a slow host."),
     Row(
         "env[JAX_PLATFORMS].value",
         "tpu",
@@ -357,6 +359,7 @@ JOB_SET = [
                     },
                     {"name": "SLIPWAY_COORDINATOR", "value": "NAME-slice-0-0.NAME:8476"},
                     ATTEMPT,
+                    NODE,
                     {"name": "ENABLE_PJRT_COMPATIBILITY", "value": "true"},
                     {"name": "JAX_PLATFORMS", "value": "tpu,cpu"},
                     NOTIFY,

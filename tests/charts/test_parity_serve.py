@@ -208,6 +208,7 @@ TABLE = [
         {"name": "ENABLE_PJRT_COMPATIBILITY", "value": "true"},
         "libtpu may be of another release than JAX.",
     ),
+    Row(f"{HOST_CONTAINER}.env[SLIPWAY_NODE]", ABSENT, ANYTHING, "All hosts know the name of their node."),
     Row(
         f"{HOST_CONTAINER}.env[HF_HOME]",
         ABSENT,

@@ -35,6 +35,7 @@ capabilities:
       {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" $secret)) -}}
     {{- end -}}
   {{- else -}}
+    {{- $env = append $env (dict "name" "SLIPWAY_NODE" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) -}}
     {{- $plain := dict "JAX_PLATFORMS" (get (dict "tpu" "tpu,cpu" "gpu" "cuda,cpu" "cpu" "cpu") .slice.resolved.kind) -}}
     {{- if eq (include "common.resource" .slice.resolved) "amd.com/gpu" }}{{ $_ := set $plain "JAX_PLATFORMS" "rocm,cpu" }}{{ end -}}
     {{- if eq .slice.resolved.kind "tpu" }}{{ $_ := set $plain "ENABLE_PJRT_COMPATIBILITY" "true" }}{{ end -}}

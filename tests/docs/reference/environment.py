@@ -97,7 +97,7 @@ TRAINER = {
     "SLIPWAY_RUN_ID": "on this machine: the attempt to which the process belongs; set by the supervisor of a local run",
     "SLIPWAY_RESTARTS_LEFT": "the restarts that the run has left; set by the supervisor of a local run",
     "SLIPWAY_EXIT_MESSAGE_FD": "the file descriptor for the reason of a failure; set by the supervisor of a local run",
-    "SLIPWAY_NODE": "the name of the Kubernetes node, for the event `slow_host`; without it, empty",
+    "SLIPWAY_NODE": "the name of the Kubernetes node, for the event `slow_host`; the chart sets it; without it, empty",
     "SLIPWAY_ATTEMPT": "the number of the attempt, under which the output is kept; the chart sets it; without it, 1",
     "SLIPWAY_POD_LOG": "the file that receives the output of a RayJob; the chart sets it on the head",
     "RAY_ADDRESS": "Ray sets it in the jobs of a cluster; without it, the trainer starts Ray on this machine",
