@@ -62,6 +62,8 @@ def prepare_environment() -> bool:
         # Otherwise each line of a worker appears twice, once as a log record.
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Notice the end or the loss of a worker within a second; Ray Train's default is two.
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
     }
     if not local:
         # A pod that must end is delayed for a few seconds, in which Ray Train must detect it.
