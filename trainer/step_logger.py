@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainer.metrics import MetricsFile, now, write_event
+from trainer.metrics import MetricsFile, now, print_line, write_event
 
 if TYPE_CHECKING:
     from trainer.loop import Hooks
@@ -35,6 +36,7 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
                 write_event(folder, "loop_started", step=start_step, steps=config.steps, devices=jax.device_count())
                 hooks.telemetry.loop_starts(step=start_step, steps=config.steps, devices=jax.device_count())
                 if config.enable_tensorboard:
+                    survive_storage_errors(self.writer)
                     _purge(self.writer, start_step)
 
         def resume(self) -> None:
@@ -129,6 +131,30 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
             return line
 
     return Logger
+
+
+def survive_storage_errors(writer: Any) -> None:
+    """Keep the thread that writes TensorBoard's file alive if the storage fails.
+
+    Otherwise its queue fills, and the training waits for it without an end. The file ends at the first error.
+    """
+    events = writer.file_writer.event_writer._ev_writer
+    broken = threading.Event()
+
+    def harmless(write: Callable[..., Any]) -> Callable[..., None]:
+        def attempt(*args: Any) -> None:
+            if broken.is_set():
+                return
+            try:
+                write(*args)
+            except Exception as error:  # no error of this file is worth a run
+                broken.set()
+                print_line(f"TensorBoard's file cannot be written: {error}. The training continues without it.")
+
+        return attempt
+
+    for name in ("write_event", "flush", "close"):
+        setattr(events, name, harmless(getattr(events, name)))
 
 
 def _purge(writer: Any, start_step: int) -> None:
