@@ -42,14 +42,15 @@ def test_a_killed_worker_and_a_stop_cost_what_the_pages_promise(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_nothing(tmp_path: Path, number: int) -> None:
     process = drill(tmp_path, "--fault", "stopped")
     deadline = time.monotonic() + 300
     while not list(tmp_path.glob("slipway-drill-*/runs/undisturbed/events.jsonl")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=300)
     assert process.returncode == 130
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
 
     if to is not None and (Path(to).is_dir() or not os.access(Path(to).parent, os.W_OK)):  # a drill takes minutes
         raise LauncherError(f"{to} cannot be written; choose a file in a folder that exists and that you may write.")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a CI job that is cancelled cleans up, as after Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     certificate = api.drill(faults, progress=output.narrate)
     tree = certificate.as_json()
     if to is not None:
