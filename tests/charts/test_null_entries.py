@@ -35,6 +35,7 @@ worker:
   secretEnv: {S: {name: s, key: s}}
   envFrom: {settings: ConfigMap}
   nodeSelector: {a: b}
+  avoidNodes: {n: "2099-12-05"}
   tolerations: {t: {key: t}}
 pods:
   labels: {a: b}

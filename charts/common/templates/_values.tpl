@@ -117,7 +117,7 @@ _keys.tpl of the chart: `others`, the dotted keys of other charts, and `empty`. 
   {{- $_ := merge .values (fromJson .empty) -}}
   {{- $maps := list "storage.sidecarLimits" "data.mixture" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
   {{- range $part := list "head" "worker" -}}
-    {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "tolerations" "pods" "pods.*" -}}
+    {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "avoidNodes" "tolerations" "pods" "pods.*" -}}
       {{- $maps = append $maps (printf "%s.%s" $part .) -}}
     {{- end -}}
   {{- end -}}
