@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from launcher.config import versions
 from launcher.config.values.scalars import resolve
 from launcher.helm import lazy_import
@@ -320,16 +322,12 @@ async def _to_its_end[T](task: Coroutine[Any, Any, T]) -> T:
 
 def load_all(text: str) -> list[Manifest]:
     """Return the objects of a manifest. Scalars are parsed as Helm and Kubernetes parse them."""
-    import yaml
-
     return [obj for obj in yaml.load_all(text, Loader=_loader()) if obj]
 
 
 @cache
 def _loader() -> Any:
     """Return PyYAML's safe loader with go-yaml's plain scalars: 1:30 and 2024-01-01 are strings, 1e3 is a number."""
-    import yaml
-
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # SafeLoader if PyYAML was built without libyaml
 
     # Created with `type`, because the base class is only known at run time.

@@ -14,7 +14,7 @@ from launcher.trainer_output import EVENTS_FILE, Event, EventKind, event_of, eve
 from trainer import metrics
 
 VALUES: dict[str, Any] = {"message": "m", "step": 3, "steps": 8, "devices": 4, "hosts": 2, "restarts_left": 0}
-VALUES |= {"phase": "compile", "host": 3, "prompt": "p"}
+VALUES |= {"phase": "compile", "host": 3, "node": "n", "prompt": "p"}
 
 
 def test_both_know_the_same_events_and_fields() -> None:
