@@ -281,6 +281,7 @@ class Pod:
     def _field(self, path: str) -> str:
         live = {
             "status.podIP": self.address,
+            "spec.nodeName": self._node.name,
             "spec.serviceAccountName": self._spec.get("serviceAccountName", "default"),
         }
         return live[path] if path in live else field_of(self.manifest, path)
