@@ -13,6 +13,7 @@ from launcher.backends.local.processes import descendants
 from launcher.backends.local.record import read_lines, read_record
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE
 
+_WHILE_TRAINING = ("training", "evaluation", "checkpoint")
 _EXACT = ("loss", "grad_norm", "param_norm", "learning_rate")
 
 
@@ -44,13 +45,17 @@ class DrillRun:
     def spent(self, since: float, seconds: float) -> dict[str, float]:
         """Return the seconds of each phase in the `seconds` after a fault at `since` (Unix seconds).
 
-        "detection" is the time until the trainer enters a phase again.
+        "detection" is the time until the failure is known or the trainer starts again, and "workers" the time until
+        Ray has started new workers.
         """
         entered = [("detection", since)]
         for line in read_lines(self.folder / EVENTS_FILE):
-            if line.get("event") == "phase":
-                at = datetime.fromisoformat(str(line["time"])).timestamp()
-                entered += [(str(line["phase"]), at)] if since < at < since + seconds else []
+            phase = {"phase": line.get("phase"), "worker_failed": "workers"}.get(str(line.get("event")))
+            if phase is None or (len(entered) == 1 and phase in _WHILE_TRAINING):
+                continue
+            at = datetime.fromisoformat(str(line["time"])).timestamp()
+            if since < at < since + seconds:
+                entered.append((str(phase), at))
         spent: defaultdict[str, float] = defaultdict(float)
         for (phase, at), (_, until) in pairwise([*entered, ("", since + seconds)]):
             spent[phase] += until - at
