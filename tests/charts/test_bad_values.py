@@ -598,7 +598,7 @@ KNOBS = some(
             secretEnv=[{"HF_TOKEN": {"name": "hugging-face", "key": "token"}}],
             envFrom=[{"settings": "ConfigMap", "more": "Secret"}],
             nodeSelector=[{"example.com/pool": "true"}],
-            avoidNodes=[{"node-1": "2099-01-01", "a.internal": "2000-01-01T00:00:00Z"}],
+            avoidNodes=[{"node-1": "2099-01-01", "a.internal": "2098-01-01T00:00:00Z"}],
             tolerations=[{"a": {"key": "k", "operator": "Equal", "value": "true"}}],
         ),
     ),
