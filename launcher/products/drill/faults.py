@@ -68,6 +68,12 @@ FAULTS = (
         resubmit=True,
     ),
     Fault("stopped", "SIGTERM, as before a preemption", _stop, free=True, notified=("preempted", "ended")),
-    Fault("storage-full", "no checkpoint can be written until the next start", _fill_storage),
+    Fault(
+        "storage-full",
+        "the storage is full, which ends the run; it is submitted again when there is space",
+        _fill_storage,
+        notified=("ended",),
+        resubmit=True,
+    ),
     Fault("webhook-down", "the webhook refuses connections", lambda _: None, free=True, notified=(), silent=True),
 )
