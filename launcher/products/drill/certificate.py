@@ -61,7 +61,7 @@ def judge(fault: Fault, seen: Observed, expected: Mapping[int, tuple[Any, ...]],
         problems.append(f"{len(missing)} steps have no line in metrics.jsonl, the first is step {missing[0]}.")
     if different:
         problems.append(f"The numbers of {len(different)} steps differ, the first is step {different[0]}.")
-    most = 0 if fault.free else period
+    most = 0 if fault.free else period * fault.periods
     if lost > most:
         problems.append(f"{lost} steps were lost; at most {most} may be.")
     if fault.silent:

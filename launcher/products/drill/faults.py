@@ -20,7 +20,8 @@ class Fault:
     """A fault. `inject` breaks a run that trains.
 
     `free`: it may cost no step, because it was announced. `notified`: the notifications that must arrive.
-    `resubmit`: the run ends, and is submitted again. `silent`: the webhook is down.
+    `resubmit`: the run ends, and is submitted again. `silent`: the webhook is down. `periods`: the
+    periods of checkpoints whose steps it may cost.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Fault:
     notified: tuple[str, ...] = ("failed", "ended")
     resubmit: bool = False
     silent: bool = False
+    periods: int = 1
 
 
 def _kill_worker(run: DrillRun) -> None:
@@ -74,6 +76,7 @@ FAULTS = (
         _fill_storage,
         notified=("ended",),
         resubmit=True,
+        periods=2,  # a checkpoint is written while the training continues: its error is known at the next one
     ),
     Fault("webhook-down", "the webhook refuses connections", lambda _: None, free=True, notified=(), silent=True),
 )
