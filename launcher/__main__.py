@@ -27,7 +27,7 @@ def main() -> None:
     # Python has None for a stream that the caller has closed (`launcher list >&-`).
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - it stays open
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr, for a terminal or a pipe that is not UTF-8
     # Garbage collection would take a tenth of a fast command, and a fifth of a list of a thousand runs.

@@ -24,7 +24,7 @@ def test_a_run_whose_trainer_left_no_mark(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("SLIPWAY_NOTIFY_FILE", raising=False)
     folder = tmp_path / "demo"
     (folder / "notified").mkdir(parents=True)
-    assert hooks.ended(run(folder)) == []  # there are no addresses
+    assert hooks.ended(run(folder)) == []  # no address is set, so nothing is sent
     with http() as server:
         addresses = tmp_path / "addresses.txt"
         addresses.write_text(f"json {server.url}\n")
