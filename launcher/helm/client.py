@@ -31,6 +31,7 @@ from launcher.helm.errors import NoHelm, NoRelease, from_stderr
 from launcher.helm.errors import RulesBroken as RulesBroken
 from launcher.k8s.objects import Manifest
 from launcher.paths import charts_dir
+from launcher.safe_yaml import safe_loader
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -328,10 +329,8 @@ def load_all(text: str) -> list[Manifest]:
 @cache
 def _loader() -> Any:
     """Return PyYAML's safe loader with go-yaml's plain scalars: 1:30 and 2024-01-01 are strings, 1e3 is a number."""
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # SafeLoader if PyYAML was built without libyaml
-
     # Created with `type`, because the base class is only known at run time.
-    loader_class: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+    loader_class: Any = type("Loader", (safe_loader(),), {"yaml_implicit_resolvers": {}})
 
     def scalar(loader: Any, node: Any) -> Any:
         text = loader.construct_scalar(node)

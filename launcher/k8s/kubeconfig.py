@@ -27,6 +27,7 @@ from launcher.k8s import identity, proxies
 from launcher.k8s.identity import Identity, Plugin
 from launcher.k8s.proxies import Proxy
 from launcher.loopback import is_loopback
+from launcher.safe_yaml import safe_loader
 
 _NO_KUBECONFIG = (
     "Set KUBECONFIG to the path of your cluster's kubeconfig, or leave it unset for ~/.kube/config. On GKE: gcloud "
@@ -287,7 +288,7 @@ def _parse(data: bytes, file: Path) -> Any:
         except ValueError:
             pass  # YAML may begin with {, too
     try:
-        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        return safe_loader()(data).get_single_data()
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         says = " ".join(str(error).split()).replace('in "<byte string>", ', "at ")
         raise LauncherError(f"The kubeconfig {file} is not valid YAML: {says}.") from error

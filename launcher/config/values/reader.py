@@ -24,6 +24,7 @@ from yaml.reader import ReaderError
 from launcher.config.values.scalars import Uint, float32, json_number, resolve
 from launcher.config.values.tree import Node, Origin, Values, plain
 from launcher.errors import LauncherError
+from launcher.safe_yaml import safe_loader
 
 MAX_BYTES = 1_000_000  # about ten seconds of reading; an object in Kubernetes can have 1.5 MB
 _MAX_DEPTH = 100  # levels of nesting; Helm's limit is 10,000, a values file has about six
@@ -155,10 +156,8 @@ class Reader:
     # Events to nodes.
 
     def parse(self, text: str) -> _Yaml | None:
-        if (loader := getattr(yaml, "CSafeLoader", None)) is None:
-            raise LauncherError("This PyYAML has no libyaml.", "Install one of its wheels: pip install --force pyyaml")
         self.text = text
-        events: Iterator[Any] = yaml.parse(text, Loader=loader)
+        events: Iterator[Any] = yaml.parse(text, Loader=safe_loader())
         next(events)  # the start of the stream
         if isinstance(start := next(events), yaml.StreamEndEvent):
             return None

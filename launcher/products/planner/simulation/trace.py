@@ -18,6 +18,7 @@ from launcher import formatting
 from launcher.config.suggest import closest, join_or
 from launcher.errors import LauncherError
 from launcher.k8s.objects import quantity
+from launcher.safe_yaml import safe_loader
 
 KEYS = (
     "name",
@@ -150,13 +151,11 @@ def _csv_rows(text: str, file: str) -> Iterator[_Row]:
 def _yaml_rows(text: str, file: str, *, single: bool = False) -> Iterator[_Row]:
     import yaml
 
-    loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
-
     def place(node: Any) -> str:
         return file if single else f"{file}:{node.start_mark.line + 1}"
 
     try:
-        made = loader(text)
+        made = safe_loader()(text)
         root = made.get_single_node()
         if root is None:
             raise InvalidTrace(f"{file}: the trace has no run.")
