@@ -84,7 +84,6 @@ SMOKE = frozenset(
         "tests/products/planner/cli/test_forecast.py::test_a_real_forecast",
         "tests/cluster/test_submit.py::test_a_submit_makes_one_object_with_all_that_it_needs",
         "tests/cluster/test_states.py::test_another_machine_follows_a_run_by_the_kubeconfig_alone",
-        "tests/cluster/test_rights.py::test_a_member_does_all_that_a_run_needs",
         "tests/cluster/test_explain.py::test_text_has_a_headline_evidence_and_suggestions",
         "tests/cluster/test_run_policy_attacks.py::test_a_member_cannot_create[S1 RayJob]",
         "tests/cluster/test_cancel.py::test_a_cancelled_run_holds_nothing_and_can_resume[running]",
@@ -148,6 +147,14 @@ SLOW = frozenset(
         "tests/unit/test_address_book.py::test_helm",
         # test_the_core_works_without_products imports the core in a copy without products.
         "tests/plugins/test_plugins.py::test_the_tests_of_the_core_pass_without_products",
+        # MaxText traces each step, and imports all of its modules.
+        "tests/products/tuning/test_adapter_rules.py::test_adapters_are_accepted[method=qlora]",
+        "tests/products/tuning/test_adapter_rules.py::test_adapters_are_accepted[method=dpo]",
+        "tests/unit/test_deferred_imports.py",
+        # The commands of the wheel that need no trainer run in make test.
+        "tests/test_wheel.py::test_the_trainer_of_the_wheel_checks_a_run",
+        # All jobs of the workflows, in a shell.
+        "tests/workflows/test_workflows.py",
         # MaxText itself, for each preset and model; they change when MaxText does.
         "tests/unit/test_model_table.py",
         "tests/unit/test_presets_models.py::test_maxtext_accepts_every_model_with_a_slice",
@@ -172,6 +179,10 @@ LONG = frozenset(
         "tests/image/test_jobset_containers.py",
         # Minutes of commands. test_served_models.py tests the states of a model.
         "tests/cluster/test_e2e_suite.py::test_a_model_is_served_with_the_fakes",
+        # Many commands of gcloud, which takes a second to start. With its stand-in they run in CI, and shorter tests
+        # with both.
+        "tests/products/gke/cluster/test_gke.py::test_from_an_empty_project_to_nothing[gcloud]",
+        "tests/products/gke/cluster/test_gke.py::test_kueue_has_its_configuration_and_image[gcloud]",
         # test_from_an_empty_project_to_nothing has the same steps in one order.
         "tests/products/gke/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
         "tests/products/gke/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",

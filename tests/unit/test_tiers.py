@@ -56,7 +56,7 @@ def test_the_tests_that_make_test_runs() -> None:
 def test_the_tests_that_ci_run_leaves_out() -> None:
     assert tiers.is_long("tests/trainer/test_weights_memory.py::test_x[a-b]")
     assert tiers.is_long("tests/products/gke/test_terraform_scan.py::test_x")
-    assert not tiers.is_long("tests/products/gke/cluster/test_gke.py::test_from_an_empty_project_to_nothing[gcloud]")
+    assert not tiers.is_long("tests/products/gke/cluster/test_gke.py::test_from_an_empty_project_to_nothing[stand-in]")
     assert not any(map(tiers.is_quick, tiers.LONG))
 
 

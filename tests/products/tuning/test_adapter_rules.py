@@ -44,12 +44,16 @@ def messages(values: Path, *sets: str) -> list[str]:
     return [f"{each.line}: {each.message}" for each in found if each.severity == "error"]
 
 
-def test_adapters_are_accepted(values: Path) -> None:
-    assert messages(values) == []
-    assert messages(values, "tuning.method=qlora", "tuning.lora.targets=[q_proj]") == []
-    pairs = '{"prompt": "4", "chosen": "even", "rejected": "odd"}\n'
-    (values.parent / "rows.jsonl").write_text(pairs)
-    assert messages(values, "tuning.method=dpo", "tuning.adapter=lora") == []
+@pytest.mark.parametrize(
+    "sets",
+    [["method=lora"], ["method=qlora", "lora.targets=[q_proj]"], ["method=dpo", "adapter=lora"]],
+    ids=lambda sets: sets[0],
+)
+def test_adapters_are_accepted(values: Path, sets: list[str]) -> None:
+    if "method=dpo" in sets:
+        pairs = '{"prompt": "4", "chosen": "even", "rejected": "odd"}\n'
+        (values.parent / "rows.jsonl").write_text(pairs)
+    assert messages(values, *(f"tuning.{key}" for key in sets)) == []
 
 
 @pytest.mark.parametrize(

@@ -134,10 +134,7 @@ def _kueue(api: Api, stop: threading.Event) -> None:
                 api.merge(f"{path}/status", {"status": {"conditions": [entry]}})
 
 
-# tests/products/gke/gcloud/test_recorded.py shows that both send the same requests. The short tests run both.
-ONE_OF_THEM = pytest.mark.parametrize("cloud", ["gcloud" if harness.has_gcloud() else "stand-in"], indirect=True)
-
-
+# tests/products/gke/gcloud/test_recorded.py shows that both send the same requests. The real one starts slowly.
 @pytest.fixture(params=["stand-in", "gcloud"])
 def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cloud]:
     if request.param == "gcloud" and not harness.has_gcloud():
@@ -204,7 +201,6 @@ def _run_in(api: Api, pool: str, name: str) -> str:
     return f"/api/v1/namespaces/chip-team/pods/{name}"
 
 
-@ONE_OF_THEM
 def test_kueue_has_its_configuration_and_image(cloud: Cloud, control_plane: ControlPlane) -> None:
     """Edits are kept, also when an upgrade applies the manifests of Kueue, which have its default configuration."""
     path = "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
@@ -233,7 +229,6 @@ def test_kueue_has_its_configuration_and_image(cloud: Cloud, control_plane: Cont
         assert container["image"] == f"mirror.example:5000/k8s/kueue/kueue:v{version}"
 
 
-@ONE_OF_THEM
 def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPlane) -> None:
     def policy(bucket: str) -> Any:
         return cloud.stub.policies.get(f"b/{bucket}")
@@ -307,7 +302,6 @@ def test_from_an_empty_project_to_nothing(cloud: Cloud, control_plane: ControlPl
     assert (code, err) == (0, "There is nothing to delete.\n")
 
 
-@ONE_OF_THEM
 def test_the_tutorial_from_an_empty_project_to_a_run_and_back(cloud: Cloud, control_plane: ControlPlane) -> None:
     """The commands of the page, in its order. The image cannot be pushed, and no machine trains the run."""
     shown = page(CHECKOUT / "docs/tutorial/3-gke.md")
@@ -368,7 +362,6 @@ def _runs(group: int) -> bool:
     return False
 
 
-@ONE_OF_THEM
 def test_up_that_is_killed_after_every_step_converges(cloud: Cloud) -> None:
     file = cloud.values(slices=1)
     kills = 0

@@ -6,7 +6,11 @@ import json
 
 import pytest
 
+from launcher import api
 from tests.cli.conftest import Launcher
+from trainer import config
+from trainer.errors import ConfigError
+from trainer.tuning.preview import preview
 
 ROWS = [
     {"prompt": "What is 2 plus 2?", "completion": "4"},
@@ -115,13 +119,27 @@ def test_as_json(launcher: Launcher, values: str) -> None:
     ],
 )
 def test_what_is_not_an_example_is_named(
-    launcher: Launcher, values: str, row: str, sets: tuple[str, ...], message: str
+    launcher: Launcher,
+    values: str,
+    monkeypatch: pytest.MonkeyPatch,
+    row: str,
+    sets: tuple[str, ...],
+    message: str,
 ) -> None:
+    """In this process: the command starts another one, which imports transformers for seconds."""
+    monkeypatch.chdir(launcher.folder)
     (launcher.folder / "rows.jsonl").write_text(f"{json.dumps(ROWS[0])}\n{row}\n{json.dumps(ROWS[2])}\n")
-    result = launcher("data", "preview", values, *(word for each in sets for word in ("--set", each)))
-    assert result.code == 1
-    assert result.out == ""
-    assert message in result.err
+    (launcher.folder / "run.json").write_text(json.dumps(dict(api.plan([values], sets).config)))
+    with pytest.raises(ConfigError) as error:
+        preview(config.read(launcher.folder / "run.json"), 1)
+    assert message in str(error.value)
+
+
+def test_an_error_is_the_message_of_the_command(launcher: Launcher, values: str) -> None:
+    (launcher.folder / "rows.jsonl").write_text("{\n")
+    result = launcher("data", "preview", values)
+    assert (result.code, result.out) == (1, "")
+    assert "rows.jsonl: line 1 is not valid JSON" in result.err
 
 
 def test_the_data_of_a_cluster_is_not_on_this_machine(launcher: Launcher, values: str) -> None:
