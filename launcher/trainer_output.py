@@ -59,6 +59,7 @@ class EventKind(StrEnum):
     ERROR = "error"
     SAMPLE = "sample"
     SLOW_HOST = "slow_host"
+    CHECKPOINT_PERIOD = "checkpoint_period"
 
     @property
     def is_start(self) -> bool:

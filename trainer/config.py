@@ -42,6 +42,11 @@ _WEIGHT_PATHS = ("load_parameters_path", "load_full_state_path")
 _LAST, _BEST = "last", "best"
 """The step in the path of weights that follow from `from: RUN` and `RUN@best` (launcher/config/weights.py)."""
 
+AUTO = "auto"
+"""The value of train.checkpoint_period with which trainer/checkpoint_period.py chooses it."""
+_OWN_SAVES = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing", "enable_continuous_checkpointing")
+"""MaxText's keys with which another component decides when to write a checkpoint."""
+
 _HARDWARE = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu"}
 # Defaults that Slipway sets for MaxText if the user does not. MaxText's own defaults suit benchmarks on synthetic
 # data (documents are cut to their first max_target_length tokens, one pass over the data, a checkpoint
@@ -571,6 +576,13 @@ def _derived(config: RunConfig) -> dict[str, Any]:
     keys.setdefault("jax_cache_dir", str(config.folder.parent / ".jax_cache"))
     if config.tree.get("from"):
         keys["load_parameters_path"] = _weights(config, str(keys.get("load_parameters_path") or ""))
+    if keys.get("checkpoint_period") == AUTO:
+        if other := [key for key in _OWN_SAVES if keys.get(key)]:
+            raise ConfigError(
+                f"train.checkpoint_period is auto, but train.{other[0]} decides when to write checkpoints; set a number "
+                "of steps, or remove the other key."
+            )
+        keys["checkpoint_period"] = 1  # MaxText asks trainer/loop.py after each step
     if config.corpus is not None:
         keys = {**_TEXT_DEFAULTS, **keys}
         keys.update(_evaluation(config, keys))

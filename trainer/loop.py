@@ -22,10 +22,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer import config as run_config
-from trainer import data, deferred_imports, end_token, maxtext_setup, mixture, step_logger, storage_errors
+from trainer import (
+    checkpoint_period,
+    data,
+    deferred_imports,
+    end_token,
+    maxtext_setup,
+    mixture,
+    step_logger,
+    storage_errors,
+)
 from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
-from trainer.metrics import write_event
+from trainer.metrics import print_line, write_event
 from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.slow_hosts import SlowHost, SlowHosts
@@ -33,6 +42,9 @@ from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
 from trainer.tuning import lora, pipeline, precomputed, preferences, samples
 from trainer.tuning.settings import DPO
+
+_MOST_SHARING_MILLISECONDS = 600_000
+"""How long a host waits for the first one, which may wait for the storage."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +222,7 @@ class Hooks:
         self._pending: tuple[Any, ...] | None = None
         self._in_iteration = False
         self._slow_hosts: SlowHosts | None = None
+        self._period: checkpoint_period.AutoPeriod | None = None
 
     @contextlib.contextmanager
     def installed(self, maxtext_train: Any) -> Iterator[None]:
@@ -247,6 +260,11 @@ class Hooks:
                 replace(checkpointing, "reached_preemption", alone.reached)
             else:
                 self._slow_hosts = SlowHosts(distributed.global_state.client, jax.process_index(), self._report_slow)
+            if checkpoint_period.applies(self.config):
+                first, share = jax.process_index() == 0, _shared(distributed.global_state.client)
+                self._period = checkpoint_period.AutoPeriod(
+                    self.config, first=first, share=share, report=self._report_period
+                )
             if jax.process_index() == 0:
                 self._profiler = stack.enter_context(Profiler(self.config.folder))
             self._stop_reached = checkpointing.reached_preemption
@@ -278,6 +296,11 @@ class Hooks:
         with contextlib.suppress(OSError):  # a full disk must not end the training
             step = self.steps_done
             write_event(self.config.folder, "slow_host", message=row.message, host=row.host, node=row.node, step=step)
+
+    def _report_period(self, sentence: str) -> None:
+        print_line(f"checkpoint period: {sentence}")
+        with contextlib.suppress(OSError):
+            write_event(self.config.folder, "checkpoint_period", message=sentence, step=self.steps_done)
 
     def _documents(self, *args: Any, **options: Any) -> Any:
         """Replaces MaxText's file reader: Slipway's stream of documents, or one for each source of a mixture."""
@@ -374,6 +397,8 @@ class Hooks:
             if self.evaluation is not None and device_state["p_eval_step"] is not None:
                 device_state["p_eval_step"] = self._with_measures(device_state["p_eval_step"])
             self._logger.loop_starts()
+            if self._period is not None:
+                self._period.starts(step, constants["steps"])
             gc.freeze()  # what the start has created stays to the end: do not scan it again
             gc.enable()
         evaluates = variables["eval_data_iterator"] is not None
@@ -518,6 +543,11 @@ class Hooks:
     def _save_now(self, *args: Any) -> None:
         from maxtext.utils import exceptions
 
+        manager, step = args[0], args[-1]
+        if self._period is not None and step is not None and manager is not None:
+            # MaxText's own period is 1 then, so it writes a checkpoint at each step that it is called for.
+            if not self._period.due(step) and not self._stop_reached(manager, step):
+                return
         try:
             self._maybe_save(*args)
         except exceptions.StopTraining:  # raised for one reason: a host received SIGTERM, and all agree to stop
@@ -532,7 +562,8 @@ class Hooks:
         self._logger.settle()
         self.log.enter("checkpoint")
         started = time.perf_counter()
-        if self._stop_reached(manager, step):
+        last = self.steps_done >= self.log.steps
+        if self._stop_reached(manager, step) or (last and self._period is not None):
             # Orbax skips a checkpoint while it still writes the previous one; this one has no second chance.
             self._wait(manager)
             args = args[:3]  # state, config, data iterator; the next is `force`
@@ -542,7 +573,9 @@ class Hooks:
             seconds = time.perf_counter() - started
             self.telemetry.checkpoint_saved(seconds)
             self.log.checkpoint(step, seconds)
-        if self.steps_done < self.log.steps:  # else it is written in the background until the end of the run
+            if self._period is not None and not last:
+                self._period.saved(step, seconds)
+        if not last:  # else it is written in the background until the end of the run
             self.log.enter("training")
         return saved
 
@@ -556,6 +589,22 @@ def _data_errors_are_errors(config: Any) -> Iterator[None]:
         raise ConfigError(
             "The data ends before the last step; add text, raise train.num_epoch, or lower train.steps."
         ) from error
+
+
+def _shared(client: Any) -> Callable[[str, str], str]:
+    """Return a function that gives all hosts the value of the first one, with jax.distributed's `client`."""
+    if client is None:
+        return lambda _, value: value
+    import jax
+
+    def share(key: str, value: str) -> str:
+        if jax.process_index() == 0:
+            client.key_value_set(key, value, allow_overwrite=True)
+            return value
+        shared: str = client.blocking_key_value_get(key, _MOST_SHARING_MILLISECONDS)
+        return shared
+
+    return share
 
 
 def _elapsed(started: float) -> Any:

@@ -64,6 +64,10 @@ EVENTS: Mapping[str, EventType] = {
         "The host with the index `host`, on the Kubernetes node `node`, is slower than the others. Noticed after "
         "`step` steps.",
     ),
+    "checkpoint_period": EventType(
+        ("message", "step"),
+        "train.checkpoint_period is auto, and the run chose the steps between two checkpoints, after `step` steps.",
+    ),
     "sample": EventType(
         ("step", "prompt", "message"),
         "The model's answer (`message`) to a prompt of tuning.samples after `step` steps.",

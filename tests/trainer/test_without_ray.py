@@ -24,13 +24,23 @@ from tests.bucket import bucket
 from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, numbers, steps
 
 
+def saved(run: Run) -> list[int]:
+    """Return the steps of a run's checkpoints."""
+    return sorted(int(folder.name) for folder in (run.folder / "checkpoints").iterdir() if folder.name.isdigit())
+
+
 def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingHarness, undisturbed: Run) -> None:
-    config = lab.config("without-ray")
+    config = lab.config("without-ray", checkpoint_period="auto")
     coordinator = f"127.0.0.1:{free_port()}"
     first = lab.start(config, "--no-ray", SLIPWAY_COORDINATOR=coordinator, JOB_INDEX="0", JOB_COMPLETION_INDEX="0")
     second = lab.start(config, "--no-ray", SLIPWAY_COORDINATOR=coordinator, JOB_INDEX="0", JOB_COMPLETION_INDEX="1")
     assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:]
     assert numbers(first.metrics()) == numbers(undisturbed.metrics())
+    # Both hosts save after the steps that the first one chose: half of the run's 17, because the steps are short.
+    (choice,) = first.events("checkpoint_period")
+    assert choice["step"] == 8
+    assert choice["message"].startswith("A checkpoint every 8 steps, ")
+    assert saved(first) == [7, 15, 16]
 
 
 @contextlib.contextmanager
@@ -210,8 +220,10 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
             "from its weights (from: more@3)."
         )
 
-    first = run(4)
-    assert first.process.returncode == 0
+    first = run(4, checkpoint_period="auto")
+    assert first.process.returncode == 0, first.output()[-4000:]
+    assert saved(first) == [1, 3]
+    assert [event["step"] for event in first.events("checkpoint_period")] == [2]
     record = (first.folder / "run.json").read_text()
     refused("train.head_dim was 16, and is 32", head_dim=32)
     refused("the number of hosts was 1, and is 2", hosts=2)
@@ -221,12 +233,13 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
         "Error: train.steps is 3, but more has trained 4 steps already; set more steps, or submit under a new name."
     )
     assert (first.folder / "run.json").read_text() == record
-    more = run(8)
+    more = run(8, checkpoint_period="auto")
     assert more.process.returncode == 0, more.output()[-4000:]
     assert [event["step"] for event in more.events()] == [0, 4]
     # The evaluation after the former last step is kept, because it is still valid for that step.
     assert [line["step"] for line in more.metrics() if "eval_loss" in line] == [0, 4, 5, 8]
     assert steps(more) == steps(undisturbed_host)[:8]
+    assert saved(more) == [1, 3, 7]
 
 
 def test_data_that_changed_between_attempts_is_rejected(lab: TrainingHarness, tmp_path: Path) -> None:

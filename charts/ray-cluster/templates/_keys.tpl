@@ -1,8 +1,9 @@
 {{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}
 {{- define "ray-cluster.others" -}}
 ["run.name", "run.kind", "run.maxRestarts", "run.command", "run.deadlineSeconds", "run.startDeadlineSeconds",
-"run.ttlSeconds", "run.keepFinishedDays", "storage.logs", "serve", "tracking.forecastStepSeconds",
-"tracking.wandb.project", "tracking.wandb.entity", "tracking.wandb.mode", "notify", "data", "from", "tuning", "train"]
+"run.ttlSeconds", "run.keepFinishedDays", "run.hostFailureHours", "storage.logs", "serve",
+"tracking.forecastStepSeconds", "tracking.wandb.project", "tracking.wandb.entity", "tracking.wandb.mode", "notify",
+"data", "from", "tuning", "train"]
 {{- end -}}
 
 {{- define "ray-cluster.emptyValues" -}}

@@ -1,9 +1,9 @@
 {{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}
 {{- define "serve.others" -}}
 ["run.name", "run.kind", "run.cluster", "run.maxRestarts", "run.command", "run.deadlineSeconds",
-"run.startDeadlineSeconds", "run.ttlSeconds", "run.keepFinishedDays", "storage.logs", "security.k8sTokenAuth",
-"cluster.groups", "cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking", "notify", "data", "from",
-"tuning"]
+"run.startDeadlineSeconds", "run.ttlSeconds", "run.keepFinishedDays", "run.hostFailureHours", "storage.logs",
+"security.k8sTokenAuth", "cluster.groups", "cluster.labels", "cluster.minSlices", "cluster.maxSlices", "tracking",
+"notify", "data", "from", "tuning"]
 {{- end -}}
 
 {{- define "serve.emptyValues" -}}

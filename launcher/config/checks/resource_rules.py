@@ -12,6 +12,7 @@ from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import devices_of, mesh_of, path_of, train_of
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
+from launcher.config.maxtext.keys import AUTO
 from launcher.config.maxtext.mesh import batch
 
 _TEXT = (".txt", ".md", ".jsonl")
@@ -98,7 +99,8 @@ def _below(path: Path) -> Iterator[Path]:
 def kept_checkpoints(train: dict[str, Any]) -> int:
     """Return how many checkpoints a run keeps: the first, the last and the periodic ones, up to the maximum to keep."""
     keys = models.settings(train)
-    steps, period = int(keys["steps"]), max(1, int(keys["checkpoint_period"]))
+    steps, period = int(keys["steps"]), keys["checkpoint_period"]
+    period = max(1, steps // 2 if period == AUTO else int(period))  # auto: at most half of the steps
     # After step n - 1 there is one for each multiple of the period, including 0, and one for the last step.
     saved = (steps - 1) // period + 1 + (1 if (steps - 1) % period else 0)
     most = keys["max_num_checkpoints_to_keep"]

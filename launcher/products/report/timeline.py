@@ -24,6 +24,7 @@ _WORDS = {
     EventKind.STOPPED: "stopped",
     EventKind.ERROR: "error",
     EventKind.SLOW_HOST: "slow host",
+    EventKind.CHECKPOINT_PERIOD: "checkpoint period",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
+from launcher.config.maxtext.keys import AUTO
 from launcher.k8s.objects import Object
 from launcher.products.planner.forecast import known_forecast
 
@@ -21,6 +22,9 @@ LEAST = 1.0
 OVERRUN = 0.05
 """The part of its whole time that a run still needs at least if that time is a forecast or an assumption. A run that
 reaches such a time shows that it was too short; a deadline and measured steps have no such error."""
+
+LONGEST_AUTO = 3600.0
+"""Seconds between two checkpoints, at most, with train.checkpoint_period: auto (trainer/checkpoint_period.py)."""
 
 
 class Source(StrEnum):
@@ -91,6 +95,8 @@ def time_left(
 def checkpoint_seconds(config: Mapping[str, Any], step_seconds: float | None) -> float | None:
     """Return the time between two checkpoints; None if it is not known."""
     period = (config.get("train") or {}).get("checkpoint_period")
+    if period == AUTO:
+        return LONGEST_AUTO
     if not step_seconds or isinstance(period, bool) or not isinstance(period, int) or not 1 <= period < 2**53:
         return None
     return period * step_seconds
