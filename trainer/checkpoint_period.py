@@ -1,4 +1,4 @@
-"""The steps between two checkpoints if train.checkpoint_period is `auto`: chosen from what they cost and what they save.
+"""The steps between two checkpoints if train.checkpoint_period is `auto`: chosen from their cost and the failures.
 
 A checkpoint pauses the training, and a failure repeats the steps since the last one. The time between two checkpoints
 that loses least to both is sqrt(2 C M), with the seconds C of a pause and the mean time M between two failures of the
@@ -26,7 +26,7 @@ HOST_HOURS = 6300.0
 Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs, which are 2,048 hosts (The Llama 3 Herd of Models,
 arXiv 2407.21783, section 3.3.4): 6,335 hours."""
 FIRST_STEPS = 10
-"""Steps until the first checkpoint of a start, whose cost nobody knows yet: a run that fails often makes progress."""
+"""Steps until the first checkpoint of a start, which measures the cost. A run that fails often makes progress, too."""
 MOST_PAUSED = 0.1
 """The part of the time that checkpoints may take, however often the run fails."""
 LONGEST_SECONDS = 3600.0

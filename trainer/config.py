@@ -579,8 +579,8 @@ def _derived(config: RunConfig) -> dict[str, Any]:
     if keys.get("checkpoint_period") == AUTO:
         if other := [key for key in _OWN_SAVES if keys.get(key)]:
             raise ConfigError(
-                f"train.checkpoint_period is auto, but train.{other[0]} decides when to write checkpoints; set a number "
-                "of steps, or remove the other key."
+                f"train.checkpoint_period is auto, but train.{other[0]} decides when to write checkpoints; set a "
+                "number of steps, or remove the other key."
             )
         keys["checkpoint_period"] = 1  # MaxText asks trainer/loop.py after each step
     if config.corpus is not None:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import config as run_config
 from trainer import (
     checkpoint_period,
     data,
@@ -32,6 +31,7 @@ from trainer import (
     step_logger,
     storage_errors,
 )
+from trainer import config as run_config
 from trainer.config import RunConfig, maxtext_argv, saved_steps
 from trainer.errors import ConfigError
 from trainer.metrics import print_line, write_event
@@ -544,10 +544,10 @@ class Hooks:
         from maxtext.utils import exceptions
 
         manager, step = args[0], args[-1]
-        if self._period is not None and step is not None and manager is not None:
-            # MaxText's own period is 1 then, so it writes a checkpoint at each step that it is called for.
-            if not self._period.due(step) and not self._stop_reached(manager, step):
-                return
+        period = self._period if manager is not None and step is not None else None
+        # MaxText's own period is 1 then, so it writes a checkpoint at each step that it is called for.
+        if period is not None and not period.due(step) and not self._stop_reached(manager, step):
+            return
         try:
             self._maybe_save(*args)
         except exceptions.StopTraining:  # raised for one reason: a host received SIGTERM, and all agree to stop

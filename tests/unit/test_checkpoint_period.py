@@ -150,7 +150,7 @@ def test_a_damaged_history_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "demo" / "metrics.jsonl").write_text('{"loss": 1.0}\n')
     period = AutoPeriod(config_of(tmp_path), first=True, share=lambda _, value: value, report=print)
     period.starts(0, 8)
-    assert [step for step in range(8) if period.due(step)][0] == 3  # half of the run
+    assert next(step for step in range(8) if period.due(step)) == 3  # half of the run
 
 
 def test_maxtext_is_asked_after_each_step(tmp_path: Path) -> None:

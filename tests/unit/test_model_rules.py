@@ -488,6 +488,7 @@ def test_placeholders_are_reported() -> None:
         ({"steps": 10}, 2),  # after the first step and the last
         ({"steps": 60, "checkpoint_period": 20}, 4),
         ({"steps": 61, "checkpoint_period": 20}, 4),
+        ({"steps": 61, "checkpoint_period": "auto"}, 3),
         ({"steps": 1}, 1),
         ({"steps": 1000, "checkpoint_period": 10, "max_num_checkpoints_to_keep": 3}, 3),
     ],
