@@ -139,15 +139,17 @@ def defer_unused_imports() -> None:
         sys.modules["maxtext.common.vertex_tensorboard"] = vertex
 
 
+def import_training() -> None:
+    """Import what training imports, in advance. Does not start JAX's backends, and so does not touch the chips."""
+    defer_unused_imports()
+    for name in ("maxtext.trainers.pre_train.train", "maxtext.input_pipeline.input_pipeline_interface"):
+        importlib.import_module(name)
+
+
 def main() -> None:
     """Import everything that training imports, so that its bytecode is on disk before the first run (`make setup`)."""
-    defer_unused_imports()
-    for name in (
-        "maxtext.trainers.pre_train.train",
-        "maxtext.input_pipeline.input_pipeline_interface",
-        "ray.train.v2.jax",
-        "ray.dashboard.modules.job.job_manager",
-    ):
+    import_training()
+    for name in ("ray.train.v2.jax", "ray.dashboard.modules.job.job_manager"):
         importlib.import_module(name)
 
 

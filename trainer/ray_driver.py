@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import deferred_imports, kept_output, loop, worker_exits
+from trainer import deferred_imports, kept_output, loop, spares, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe, give_up, is_repeated, report, what_failed, what_follows
@@ -149,12 +149,13 @@ def run(config: RunConfig) -> loop.Outcome:
         # Ray starts in advance.
         loop.set_environment(config)
         os.environ["PYTHONPATH"] = _import_path()
+        os.environ.update(spares.HOOK)
         # An import that takes a second runs while Ray's processes start.
         importing = threading.Thread(target=importlib.import_module, args=["ray.train.v2.jax"], daemon=True)
         importing.start()
         start_ray(config, folder, processes=config.hosts + 1)  # the controller, and one per host
         importing.join()
-        for name in [name for name in os.environ if name.startswith("RAY_TRAIN_")]:
+        for name in [name for name in os.environ if name.startswith("RAY_TRAIN_") or name in spares.HOOK]:
             del os.environ[name]  # inherited by now; Ray Train would otherwise make a runtime environment of them
     else:
         ray.init(logging_level="WARNING")
@@ -225,6 +226,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
             "path": str(config.path),
             "verdict": verdict.key,
             "attempt": kept_output.attempt(),
+            "local": local,
         },
         jax_config=_jax_config(config),
         scaling_config=scaling_config(config, local=local),
@@ -306,7 +308,8 @@ def _worker(settings: Mapping[str, Any]) -> None:
     """Run the training in a worker. The verdict goes through Ray's key-value store, which outlives the worker."""
     config = RunConfig(Path(settings["path"]), settings["config"])
     verdict = _ControlChannel(config.name, key=settings["verdict"])
-    watch = _Watch(verdict)
+    watch = _Watch(verdict, config, local=settings["local"])
+    spares.take()
     kept_output.keep_worker(config, watch.rank, settings["attempt"])
     try:
         outcome = loop.train(config, watch)
@@ -324,13 +327,15 @@ def _worker(settings: Mapping[str, Any]) -> None:
 class _Watch:
     """Detects in the first worker that the run must stop. JAX notifies the other workers."""
 
-    def __init__(self, verdict: _ControlChannel) -> None:
+    def __init__(self, verdict: _ControlChannel, config: RunConfig, *, local: bool) -> None:
         from ray.train.v2._internal.execution.context import get_train_context
 
         self._verdict = verdict
         self._context = get_train_context()
         self.rank = int(self._context.get_world_rank())
         self._first = self.rank == 0
+        # On one machine, Ray has the same processes for all workers, and for an actor that it starts before them.
+        self._spares = 1 if not local else (config.hosts + 1) * self._first
 
     def stop_requested(self) -> bool:
         # Ray Train's notice to every worker. `ray.train.get_preemption_info` waits for all of them at each step.
@@ -340,6 +345,7 @@ class _Watch:
     def stepping(self) -> None:
         if self._first:
             self._verdict.step()
+        spares.start(self._spares)
 
 
 def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
@@ -518,7 +524,7 @@ def _listen_narrowly() -> None:
 
 
 def _worker_environment(config: RunConfig) -> dict[str, str]:
-    return {**loop.environment(config), "PYTHONPATH": _import_path()}
+    return {**loop.environment(config), **spares.HOOK, "PYTHONPATH": _import_path()}
 
 
 def _import_path() -> str:
