@@ -15,8 +15,10 @@ from trainer import (
     kept_output,
     log_keeper,
     loop,
+    prepared,
     ray_driver,
     resume,
+    spares,
     stop_signal,
     storage_errors,
     user_command,
@@ -55,7 +57,7 @@ def main() -> int:
         if code is not None:
             return code
     config: RunConfig | None = None
-    final = False
+    final, failure = False, ""
     try:
         config = _read(arguments)
         if config.command:
@@ -63,6 +65,10 @@ def main() -> int:
                 print("{}")  # noqa: T201 - there is no data
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
+        if host and config.is_local and config.hosts == 1 and spares.are_wanted():
+            ended, failure = prepared.fork(config)
+            if ended is not None:
+                return ended
         if host:
             stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
         summary = check(config)
@@ -77,7 +83,9 @@ def main() -> int:
                     return 2
             print(json.dumps(summary))  # noqa: T201 - data for the caller
             return 0
-        of_process(config)
+        notifications = of_process(config)
+        if failure:
+            notifications.on_event("worker_failed", {"message": failure})
         code = _train(config, summary, ray=not arguments.no_ray)
     except ConfigError as error:
         report(None if arguments.check else config, str(error))

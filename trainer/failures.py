@@ -87,6 +87,13 @@ def is_repeated(config: RunConfig, failures: Mapping[int, BaseException]) -> boo
     return False
 
 
+def crashes_again(config: RunConfig, number: int) -> bool:
+    """Return `is_repeated` for the only process of a run, which the signal `number` ended."""
+    with contextlib.suppress(OSError):
+        return _is_repeated(config, worker_exits.in_words(number) if number in _CRASHES else None)
+    return False
+
+
 def _is_repeated(config: RunConfig, what: str | None) -> bool:
     if what is None:
         return False

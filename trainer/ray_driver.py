@@ -455,12 +455,28 @@ class _ControlChannel:
 
 
 def _trainer_class(*, local: bool) -> Any:
-    """Return JaxTrainer; on one machine without unneeded actors, which add seconds to a start."""
+    """Return JaxTrainer, with faster restarts; on one machine without unneeded actors, which add seconds to a start."""
+    import ray
     from ray.train.v2._internal.execution.callback import WorkerGroupCallback
     from ray.train.v2.jax import JaxTrainer
 
+    class EndedAtOnce(WorkerGroupCallback):  # type: ignore[misc]
+        """Ends the workers when one has failed. The others wait for it in a collective, and Ray Train would wait five
+        seconds for their answers."""
+
+        def before_worker_group_shutdown(self, worker_group: Any) -> None:
+            status = worker_group.get_latest_poll_status()
+            errors = status.errors.values() if status is not None else ()
+            if errors and not any(getattr(error, "preempted", False) for error in errors):
+                for worker in worker_group.get_workers():
+                    ray.kill(worker.actor)
+
+    class FastTrainer(JaxTrainer):  # type: ignore[misc]
+        def _create_default_callbacks(self) -> list[Any]:
+            return [*super()._create_default_callbacks(), EndedAtOnce()]
+
     if not local:
-        return JaxTrainer
+        return FastTrainer
 
     class NoDatasets(WorkerGroupCallback):  # type: ignore[misc]
         """Replaces Ray Train's manager of Ray Datasets; text comes through MaxText's own pipeline."""
@@ -475,7 +491,7 @@ def _trainer_class(*, local: bool) -> Any:
             for rank, worker in enumerate(worker_group.get_workers()):
                 worker_exits.watch(rank, worker.metadata.pid)
 
-    class LocalJaxTrainer(JaxTrainer):  # type: ignore[misc]
+    class LocalJaxTrainer(FastTrainer):
         def _create_default_callbacks(self) -> list[Any]:
             # The cleaner outlives a driver to release its resources, and polls Ray's dashboard every second.
             # Here all of Ray ends with the driver, and there is no dashboard and no reader of metrics.

@@ -9,6 +9,7 @@ spare does not start JAX's backend, so it does not touch the chips.
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -19,12 +20,17 @@ HOOK = {"__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "trainer.spares.prepare"}
 """The variable by which Ray's workers find `prepare`: `worker_process_setup_hook` sets it for a whole job, too."""
 SWITCH = "SLIPWAY_SPARES"
 """The variable that turns spares off with "0"."""
-# A spare has 0.5 GB of its own; the rest is for the training, which may need more later.
-_FREE_BYTES = 2 << 30
+# A spare has 0.25 GB of its own memory, and shares as much with other processes.
+_FREE_BYTES = 1 << 30
 _KEEP_SECONDS = 10 * 365 * 24 * 3600
 _TIMEOUT_SECONDS = 10.0
 
 _is_spare = False
+
+
+def are_wanted() -> bool:
+    """Return whether the values allow processes that wait for a failure (`worker.env` can set SLIPWAY_SPARES to 0)."""
+    return os.environ.get(SWITCH) != "0"
 
 
 def prepare() -> None:
@@ -34,7 +40,10 @@ def prepare() -> None:
         if not _store("exists"):
             return
         deferred_imports.import_training()
+        importlib.import_module("ray.train.v2.jax")
+        importlib.import_module("trainer.ray_driver")
         _is_spare = True
+        importlib.import_module("ray._raylet").setproctitle("ray::SPARE")  # until it is a worker
     except Exception as error:  # Ray ends a process whose hook fails
         print_line(f"A spare process could not be prepared: {error!r}.")
 
@@ -52,7 +61,7 @@ def start(count: int) -> None:
     It starts none if SLIPWAY_SPARES is "0", if the host has less than 2 GiB of free memory for each, or if Ray did not
     use the earlier ones.
     """
-    if not count or os.environ.get(SWITCH) == "0":
+    if not count or not are_wanted():
         return
     try:
         _start(count)
@@ -70,7 +79,7 @@ def _start(count: int) -> None:
     from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
 
     free = get_system_memory() - get_used_memory()
-    if free < count * _FREE_BYTES:
+    if free < (count + 1) * _FREE_BYTES:
         print_line(f"No spare process was started: {free >> 20} MiB of memory are free on this host.")
         return
     context = ray.get_runtime_context()

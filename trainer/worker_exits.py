@@ -29,7 +29,7 @@ def watch(rank: int, pid: int) -> None:
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             _watched[rank] = os.pidfd_open(pid)
-    _oom_kills[rank] = _count_oom_kills()
+    _oom_kills[rank] = count_oom_kills()
 
 
 def ended() -> dict[int, int]:
@@ -57,10 +57,10 @@ def ran_out_of_memory(status: int) -> bool:
     It has, if it killed any process of this machine for this reason since the workers started.
     """
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    return killed and bool(_oom_kills) and _count_oom_kills() > min(_oom_kills.values())
+    return killed and bool(_oom_kills) and count_oom_kills() > min(_oom_kills.values())
 
 
-def _count_oom_kills() -> int:
+def count_oom_kills() -> int:
     """Return how many processes the kernel has killed because memory was short, since the machine started."""
     with contextlib.suppress(OSError, ValueError), Path("/proc/vmstat").open(encoding="ascii") as counters:
         for line in counters:

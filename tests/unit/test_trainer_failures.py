@@ -107,7 +107,7 @@ def test_a_worker_that_crashed_or_ran_out_of_memory(
     statuses: Mapping[int, int] = {1: int(number)}
     monkeypatch.setattr(worker_exits, "ended", lambda: dict(statuses))
     monkeypatch.setattr(worker_exits, "_oom_kills", {0: 7, 1: 7})
-    monkeypatch.setattr(worker_exits, "_count_oom_kills", lambda: 7 + kills)
+    monkeypatch.setattr(worker_exits, "count_oom_kills", lambda: 7 + kills)
     failures: dict[int, BaseException] = {0: OfRay("lost"), 1: OfRay("lost")}
     assert [is_repeated(run, failures) for _ in range(2)] == [False, repeated]
     words = worker_exits.in_words(int(number))

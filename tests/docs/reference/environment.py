@@ -95,6 +95,8 @@ TRAINER = {
     "SLIPWAY_NOTIFY": "the addresses of notifications, one per line; the chart sets it from `notify.secret`",
     "SLIPWAY_NOTIFY_FILE": "the path of a file with more addresses",
     "SLIPWAY_RUN_ID": "on this machine: the attempt to which the process belongs; set by the supervisor of a local run",
+    "SLIPWAY_SPARES": "0: no process waits for a failure with its imports done; set it in `worker.env` if memory is "
+    "short ([what it saves](../explanation/benchmarks.md#the-time-of-a-restart))",
     "SLIPWAY_RESTARTS_LEFT": "the restarts that the run has left; set by the supervisor of a local run",
     "SLIPWAY_EXIT_MESSAGE_FD": "the file descriptor for the reason of a failure; set by the supervisor of a local run",
     "SLIPWAY_NODE": "the name of the Kubernetes node, for the event `slow_host`; the chart sets it; without it, empty",

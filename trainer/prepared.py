@@ -1,0 +1,99 @@
+"""The parent of the process that trains on this machine without Ray.
+
+The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
+again at once: the restart has neither the start of Python nor the imports. The parent does not start JAX's backend, and
+has no threads of Python. It uses restarts of the same budget as the supervisor of the run (run.maxRestarts), and the
+event `worker_failed` counts them, as under Ray. Other ends of the process are the supervisor's: the parent ends in the
+same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+from trainer import deferred_imports, loop, worker_exits
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.failures import crashes_again, give_up, what_follows
+from trainer.metrics import write_event
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+
+
+def fork(config: RunConfig) -> tuple[int | None, str]:
+    """Fork the process that trains, and again while a signal ends it and restarts are left.
+
+    Returns None in that process, with a clause about the failure before it ("" in the first). Returns its exit code in
+    the parent. Raises ConfigError in the parent if the process crashes twice at the same step.
+    """
+    loop.set_environment(config)
+    with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
+        deferred_imports.import_training()
+    parent, failures, failure = _Parent(), 0, ""
+    restarts = config.max_restarts
+    while True:
+        kills = worker_exits.count_oom_kills()
+        code = parent.one_life()
+        if code is None:
+            return None, failure
+        what = f"worker 0 {worker_exits.in_words(-code)}" if code < 0 else ""
+        # Less memory is needed, and the supervisor names the keys.
+        short = code == -signal.SIGKILL and worker_exits.count_oom_kills() > kills
+        if code >= 0 or parent.stopped or failures >= restarts or short:
+            break
+        if crashes_again(config, -code):
+            raise ConfigError(give_up(config, f"The trainer {worker_exits.in_words(-code)}."))
+        failures += 1
+        failure = f"{what}; {what_follows(config, restarts, failures)}"
+        with contextlib.suppress(OSError):  # a full disk must not end the training
+            write_event(config.folder, "worker_failed", message=failure)
+        os.environ["SLIPWAY_RESTARTS_LEFT"] = str(restarts - failures)
+        if failures > 1:
+            time.sleep(min(_PAUSE * 2 ** (failures - 2), _LONGEST_PAUSE))
+    if code < 0:  # the supervisor reports the signal
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    return code, failure
+
+
+class _Parent:
+    def __init__(self) -> None:
+        self.stopped = False
+        self._child = 0
+        self._before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def one_life(self) -> int | None:
+        """Fork. Returns None in the child, else its exit code, or minus the number of the signal that ended it."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        myself = os.getpid()
+        # A signal in between would find neither a child to forward to nor the child's own handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+        try:
+            self._child = os.fork()
+            if not self._child:
+                for number, handler in self._before.items():
+                    signal.signal(number, handler)
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != myself:
+                    os._exit(1)
+                return None
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
+        status = os.waitpid(self._child, 0)[1]
+        self._child = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def _signalled(self, number: int, _: FrameType | None) -> None:
+        self.stopped = True
+        # A terminal signals both processes.
+        if number != signal.SIGINT and self._child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, number)
