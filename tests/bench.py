@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests import bench_cluster, bench_logs, bench_report, bench_simulate, bench_tuning
+from tests import bench_cluster, bench_logs, bench_report, bench_restart, bench_simulate, bench_tuning
 from tests.tools.go_tools import cache_dir, tool
 from tests.trainer.serving_run import random_models, serve
 from trainer import config as trainer_config
@@ -58,6 +58,7 @@ def main() -> None:
             yield serving_row()
             yield from bench_tuning.rows()
             yield from bench_logs.rows()
+            yield from bench_restart.rows()
             yield from training(environment("bench", ["-c", "docker/constraints.txt", ".[tpu]"]))
 
     print(f"{'':58}{'ours':>9}{'other':>9}{'ratio':>8}{'goal':>7}")  # the table is what this command is for

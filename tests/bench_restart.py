@@ -1,0 +1,79 @@
+"""The seconds from the kill of a process that trains to the end of the next step, with and without a process that waits
+for it with its imports done (trainer/spares.py, trainer/prepared.py).
+
+`python -m tests.bench_restart` measures only this. The steps since the last checkpoint, which the next step follows,
+are not counted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from launcher import api
+from launcher.k8s.target import Target
+from launcher.products.drill.run import DrillRun
+
+STEPS, KILLED_AT, ROUNDS = 500, 6, 3
+LOCAL = Target(local=True)
+SETS = (
+    f"train.steps={STEPS}",
+    "train.checkpoint_period=5",
+    "train.eval_interval=-1",
+    "run.maxRestarts=1",
+)
+
+Row = tuple[str, list[float], list[float], float]
+
+
+def rows() -> Iterator[Row]:
+    """Yield the seconds of a restart under Ray with two hosts, and without Ray."""
+    with tempfile.TemporaryDirectory(prefix="slipway-bench-") as name:
+        os.environ["SLIPWAY_HOME"] = name
+        try:
+            for hosts, how, goal in ((2, "a worker under Ray", 0.75), (1, "a process without Ray", 0.75)):
+                ours: list[float] = []
+                without: list[float] = []
+                for number in range(ROUNDS):
+                    ours.append(_restart(Path(name), f"with-{hosts}-{number}", hosts, spares=True))
+                    without.append(_restart(Path(name), f"without-{hosts}-{number}", hosts, spares=False))
+                yield f"restart of {how} / without imports in advance", ours, without, goal
+        finally:
+            del os.environ["SLIPWAY_HOME"]
+
+
+def _restart(home: Path, name: str, hosts: int, *, spares: bool) -> float:
+    sets = [*SETS, f"slice.hosts={hosts}", f"train.jax_cache_dir={home / 'cache'}"]
+    if not spares:
+        sets.append("worker.env.SLIPWAY_SPARES=0")
+    api.submit(api.plan(["quickstart"], sets, name=name), target=LOCAL)
+    run = DrillRun(home / "runs" / name)
+    _until(lambda: run.steps() >= KILLED_AT)
+    if spares and hosts > 1:
+        _until(lambda: len(run.processes("ray::SPARE")) >= hosts)
+    pattern = "ray::RayTrainWorker" if hosts > 1 else "-m trainer "
+    starts, since = len(run.starts()), time.monotonic()
+    os.kill(run.processes(pattern)[-1], signal.SIGKILL)
+    _until(lambda: len(run.starts()) > starts and run.steps() > run.starts()[-1])
+    seconds = time.monotonic() - since
+    api.cancel(name, target=LOCAL)
+    return seconds
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 600
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("The training does not go on.")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    for what, ours, other, _ in rows():
+        print(what, ours, other, round(statistics.median(ours) / statistics.median(other), 2), file=sys.stderr)
