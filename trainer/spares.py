@@ -90,7 +90,7 @@ def _start(count: int) -> None:
         keep_alive_duration_secs=_KEEP_SECONDS,
         num_workers=count,
     )
-    # Of the worker itself: Ray compares this text.
+    # Ray compares this text with that of the worker that it starts.
     request.runtime_env_info.serialized_runtime_env = context.get_runtime_env_string()
     request.runtime_env_info.runtime_env_config.setup_timeout_seconds = 600
     _store("put", b"1")
