@@ -31,8 +31,11 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     """Fork the process that trains, and again while a signal ends it and restarts are left.
 
     Returns None in that process, with a clause about the failure before it ("" in the first). Returns its exit code in
-    the parent. Raises ConfigError in the parent if the process crashes twice at the same step.
+    the parent. Raises ConfigError in the parent if the process crashes twice at the same step. Without Linux, this
+    process trains.
     """
+    if sys.platform != "linux":
+        return None, ""
     loop.set_environment(config)
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
@@ -44,7 +47,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
         if code is None:
             return None, failure
         what = f"worker 0 {worker_exits.in_words(-code)}" if code < 0 else ""
-        # Less memory is needed, and the supervisor names the keys.
+        # The values must change, and the supervisor names the keys.
         short = code == -signal.SIGKILL and worker_exits.count_oom_kills() > kills
         if code >= 0 or parent.stopped or failures >= restarts or short:
             break
@@ -58,7 +61,8 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
         if failures > 1:
             time.sleep(min(_PAUSE * 2 ** (failures - 2), _LONGEST_PAUSE))
     if code < 0:  # the supervisor reports the signal
-        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code, failure
 
@@ -77,6 +81,8 @@ class _Parent:
         # A signal in between would find neither a child to forward to nor the child's own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
         try:
+            if self.stopped:  # in the pause before a restart
+                return -signal.SIGTERM
             self._child = os.fork()
             if not self._child:
                 for number, handler in self._before.items():
