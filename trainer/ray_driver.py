@@ -334,8 +334,9 @@ class _Watch:
         self._context = get_train_context()
         self.rank = int(self._context.get_world_rank())
         self._first = self.rank == 0
-        # On one machine, Ray has the same processes for all workers, and for an actor that it starts before them.
-        self._spares = 1 if not local else (config.hosts + 1) * self._first
+        # On one machine, Ray has the same processes for all workers, and for an actor that it starts before them. In a
+        # cluster that outlives the job, Ray may keep a spare that no worker has used.
+        self._spares = config.hosts + 1 if local and self._first else 0
 
     def stop_requested(self) -> bool:
         # Ray Train's notice to every worker. `ray.train.get_preemption_info` waits for all of them at each step.
@@ -540,7 +541,7 @@ def _listen_narrowly() -> None:
 
 
 def _worker_environment(config: RunConfig) -> dict[str, str]:
-    return {**loop.environment(config), **spares.HOOK, "PYTHONPATH": _import_path()}
+    return {**loop.environment(config), "PYTHONPATH": _import_path()}
 
 
 def _import_path() -> str:

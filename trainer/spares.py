@@ -1,10 +1,10 @@
-"""Keeps processes ready on the hosts of a Ray cluster that take over after a failure of a worker.
+"""Keeps processes ready, in a run under Ray on this machine, that take over after a failure of a worker.
 
-After a failure Ray Train starts new workers on all hosts. Each is a new process that imports Ray, JAX and MaxText,
+After a failure Ray Train starts new workers for all hosts. Each is a new process that imports Ray, JAX and MaxText,
 which is half of the time of a restart. Ray gives an actor a process that it started in advance, if the process has the
-same runtime environment and has not run anything. So, when a run trains, each worker asks the Ray of its host for such
-a process (the RPC PrestartWorkers), and the hook that Ray calls in each new process of a worker does the imports. A
-spare does not start JAX's backend, so it does not touch the chips.
+same runtime environment and has not run anything. So, when a run trains, its first worker asks Ray for such processes
+(the RPC PrestartWorkers), and the hook that Ray calls in each new process of a worker does the imports. A spare does
+not start JAX's backend, so it does not touch the chips.
 """
 
 from __future__ import annotations
