@@ -4,7 +4,8 @@ recording rules of the teams.
 */ -}}
 {{- define "queues.alerts.groups" -}}
   {{- $alerts := .Values.monitoring.alerts -}}
-  {{- $policies := int (include "queues.alerts.policies" .) -}}
+  {{- $policies := 0 -}}
+  {{- range .policyNamespaces }}{{ if . }}{{ $policies = add1 $policies }}{{ end }}{{ end -}}
   {{- $text := .Files.Get "alerts.yaml" | replace "$(policies)" (toString $policies) -}}
   {{- range $key, $value := $alerts }}{{ $text = replace (printf "$(%s)" $key) (toString $value) $text }}{{ end -}}
   {{- $leases := dict "kueue" ".*[.]kueue[.]x-k8s[.]io" "jobset" ".*[.]jobset[.]x-k8s[.]io" "kuberay" "ray-operator-leader" -}}
@@ -48,16 +49,6 @@ label `namespace` is called exported_namespace if the scraper adds its own. Rend
   {{- /* The rules of the group run every minute: the sum over a time is the chip-hours in it. */ -}}
   {{- $hours := dict "record" "team_flavor:slipway_chip_hours:sum" "expr" "team_flavor:slipway_chips:sum / 60" -}}
   {{- $_ := set .group "rules" (append $rules $hours) -}}
-{{- end -}}
-
-{{- /* queues.alerts.policies: the number of admission policies that this release creates. */ -}}
-{{- define "queues.alerts.policies" -}}
-  {{- $kinds := list -}}
-  {{- range list "run-policy" "deletion-policy" "token-policy" "workload-policy" -}}
-    {{- $objects := include (printf "%s/%s.yaml" $.Template.BasePath .) $ -}}
-    {{- $kinds = concat $kinds (regexFindAll "(?m)^kind: ValidatingAdmissionPolicy$" $objects -1) -}}
-  {{- end -}}
-  {{- len $kinds -}}
 {{- end -}}
 
 {{- define "queues.rules.alerts" -}}

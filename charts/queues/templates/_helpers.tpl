@@ -52,6 +52,33 @@ and to flavors what _flavors.tpl adds. Renders nothing.
 {{- end -}}
 
 {{- /*
+queues.setRights: set `rights` of a team, by role: what a member, a lead and a viewer may do besides reading, and `subjects`,
+the people of the role as RBAC names them. Takes the team. Renders nothing.
+*/ -}}
+{{- define "queues.setRights" -}}
+  {{- $rights := dict "member" (dict "run" true) "lead" (dict "run" true) "viewer" (dict "run" false) -}}
+  {{- range list "createClusters" "deleteRuns" "portForward" "secrets" "shell" -}}
+    {{- $_ := set $rights.member . (get $ .) -}}
+    {{- $_ := set $rights.lead . true -}}
+    {{- $_ := set $rights.viewer . false -}}
+  {{- end -}}
+  {{- range $role, $may := $rights -}}
+    {{- $subjects := list -}}
+    {{- range $name, $kind := get $ (printf "%ss" $role) -}}
+      {{- $subject := dict "kind" $kind "name" $name "apiGroup" "rbac.authorization.k8s.io" -}}
+      {{- if eq $kind "ServiceAccount" -}}
+        {{- $parts := splitList "/" $name -}}
+        {{- $namespace := ternary (first $parts) $.namespace (eq (len $parts) 2) -}}
+        {{- $subject = dict "kind" $kind "name" (last $parts) "namespace" $namespace -}}
+      {{- end -}}
+      {{- $subjects = append $subjects $subject -}}
+    {{- end -}}
+    {{- $_ := set $may "subjects" $subjects -}}
+  {{- end -}}
+  {{- $_ := set . "rights" $rights -}}
+{{- end -}}
+
+{{- /*
 queues.hardLimits: YAML of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
 those that are null. All users share the namespace default, so the defaults do not apply there. Takes `root`, `team`.
 */ -}}
@@ -107,14 +134,40 @@ slipway.dev/team: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{- /* queues.metadata: labels and annotations of an object. Takes what queues.labels takes, `labels` and `annotations`. */ -}}
+{{- /*
+queues.metadata: the metadata of an object. Takes `root`; `name`; if it has them, `namespace`, `labels` and `annotations`; for
+an object of a team, the name of the `team`; and `of`, the entry of the values that its label names, if it is not that team.
+*/ -}}
 {{- define "queues.metadata" -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
 labels:
-  {{- merge (dict) (.labels | default dict) (include "queues.labels" . | fromYaml) | toYaml | nindent 2 }}
+  {{- $labels := include "queues.labels" (set (pick . "root" "team") "name" (.of | default .team | default .name)) | fromYaml }}
+  {{- merge (dict) (.labels | default dict) $labels | toYaml | nindent 2 }}
 {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{- /* queues.binding: a RoleBinding, or without a namespace a ClusterRoleBinding, of the Role of that kind whose name is `role`,
+or else that of the binding. Takes what queues.metadata takes, and `subjects`, a list or a map. */ -}}
+{{- define "queues.binding" -}}
+{{- $kind := ternary "Role" "ClusterRole" (hasKey . "namespace") -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  {{- include "queues.metadata" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ .role | default .name }}
+subjects:
+  {{- range .subjects }}
+  - {{ toJson . }}
+  {{- end }}
 {{- end -}}
 
 {{- /*

@@ -1,13 +1,4 @@
-{{- /* queues.scrapes: the endpoints of a monitor of either kind: ports, as in charts/run and KubeRay. The metrics of a served model
-are on Ray's port. Takes `monitoring` and `what`: runs, clusters or models. */ -}}
-{{- define "queues.scrapes" -}}
-{{- $models := eq .what "models" }}
-{{- range ternary (list "metrics") (ternary (list "train-metrics" "metrics") (list "train-metrics") .monitoring.ray) $models }}
-- port: {{ . }}
-  interval: {{ int64 $.monitoring.intervalSeconds }}s
-{{- end }}
-{{- end -}}
-
+{{- /* The rules of monitoring, apart from its alerts. */ -}}
 {{- define "queues.rules.monitoring" -}}
   {{- $monitoring := .Values.monitoring -}}
   {{- range $monitoring.fromNamespaces -}}

@@ -3,12 +3,34 @@ The CEL that follows from the table run-policy.yaml. The errors of an object are
 would need flatten, which an API server of Kubernetes 1.34 does not accept.
 */ -}}
 
-{{- /* queues.policies.filled: a text of the table without names in << >>. Takes `text`, `constants`, and `item`, the CEL of
-the map that has the field. */ -}}
-{{- define "queues.policies.filled" -}}
-  {{- $text := .text | replace "<<item>>" .item -}}
-  {{- range $name, $value := .constants }}{{ $text = replace (printf "<<%s>>" $name) $value $text }}{{ end -}}
-  {{- $text -}}
+{{- /* queues.policies.setErrors: set in the dict `into` the CEL of the errors of each part of an object, and of the size of the
+pod templates. Takes `root`. Renders nothing. */ -}}
+{{- define "queues.policies.setErrors" -}}
+  {{- $table := .root.Files.Get "run-policy.yaml" | fromYaml -}}
+  {{- /* A type of volumes that the table does not have is a field without a check. */ -}}
+  {{- $fields := deepCopy .root.Values.policies.fields -}}
+  {{- range .root.Values.policies.volumes -}}
+    {{- if not (hasKey $table.shapes.volume.fields .) -}}
+      {{- $_ := set $fields "volume" (append (get $fields "volume" | default list) .) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- $cel := dict -}}
+  {{- range list
+      (dict "part" "metadata" "shape" "object" "of" "object.metadata" "at" "\"metadata\"")
+      (dict "part" "RayJob" "shape" "RayJob" "of" "object.spec" "at" "\"spec\"")
+      (dict "part" "RayService" "shape" "RayService" "of" "object.spec" "at" "\"spec\"")
+      (dict "part" "JobSet" "shape" "JobSet" "of" "object.spec" "at" "\"spec\"")
+      (dict "part" "ray" "shape" "ray" "of" "variables.ray" "at" "variables.rayAt")
+      (dict "part" "template" "shape" "template" "of" "pod.of" "at" "pod.at")
+      (dict "part" "container" "shape" "container" "of" "v0" "at" "pod.at + \".spec.initContainers[\" + string(i0) + \"]\"" "depth" 1) -}}
+    {{- $in := merge (omit . "part") (dict "table" $table "constants" $.into "fields" $fields "depth" 0) -}}
+    {{- $_ := set $cel (printf "errors.%s" .part) (include "queues.policies.errors" $in) -}}
+    {{- if has .shape (list "template" "container") -}}
+      {{- $_ := set $cel (printf "size.%s" .part) (include "queues.policies.size" (omit $in "at")) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if has "initContainers" (get $fields "pod" | default list) }}{{ $_ := set $cel "errors.container" (toJson "") }}{{ end -}}
+  {{- $_ := merge .into $cel -}}
 {{- end -}}
 
 {{- /*

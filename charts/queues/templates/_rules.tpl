@@ -1,13 +1,31 @@
 {{- /*
-queues.valid returns "true", or fails with the lines of queues.rules.*, a sentence for each problem between keys. Every manifest is inside
-`if queues.valid`, so that the check runs before an invalid value breaks a template. `helm lint` continues after a fail;
-the manifests are then empty. All files of a chart have the same root context, in which the first file stores the result.
+queues.validate: fail with the lines of queues.rules.*, a sentence for each problem between keys; or else set in the root
+context what the manifests need. Each manifest includes it first, before an invalid value breaks its template. All files of a
+chart have the same root context, so that only the first one does the work. `helm lint` continues after a fail: without
+entries, the manifests are then empty.
 */ -}}
-{{- define "queues.valid" -}}
-  {{- if hasKey . "queuesValid" -}}
-    true
-  {{- else -}}
-    {{- include "queues.validate" . -}}
+{{- define "queues.validate" -}}
+  {{- if not (hasKey . "valid") -}}
+    {{- include "queues.clean" . -}}
+    {{- include "queues.resolve" . -}}
+    {{- $problems := "" -}}
+    {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
+        "alerts" "record" "common" -}}
+      {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
+    {{- end -}}
+    {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
+      {{- $problems = include "queues.rules.live" . -}}
+    {{- end -}}
+    {{- if $problems -}}
+      {{- include "common.fail" $problems -}}
+      {{- range list "flavors" "topologies" "priorities" "cohorts" "admissionChecks" "clusterQueues" "teams" -}}
+        {{- $_ := set $.Values . dict -}}
+      {{- end -}}
+    {{- end -}}
+    {{- include "queues.keepEarlier" . -}}
+    {{- include "queues.setGroups" . -}}
+    {{- include "queues.policies.setNamespaces" . -}}
+    {{- $_ := set . "valid" true -}}
   {{- end -}}
 {{- end -}}
 
@@ -33,27 +51,6 @@ of a team (resourceQuota, limitRange) keep null, which removes a limit of all te
       "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
       "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations"
       "record.annotations" "commonLabels" "commonAnnotations")) -}}
-{{- end -}}
-
-{{- define "queues.validate" -}}
-  {{- include "queues.clean" . -}}
-  {{- include "queues.resolve" . -}}
-  {{- $problems := "" -}}
-  {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
-      "alerts" "record" "common" -}}
-    {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
-  {{- end -}}
-  {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
-    {{- $problems = include "queues.rules.live" . -}}
-  {{- end -}}
-  {{- if $problems -}}
-    {{- fail (printf "\n%s\n" (splitList "\n" $problems | compact | uniq | join "\n")) -}}
-  {{- else -}}
-    {{- include "queues.keepEarlier" . -}}
-    {{- include "queues.setGroups" . -}}
-    {{- $_ := set . "queuesValid" true -}}
-    true
-  {{- end -}}
 {{- end -}}
 
 {{- /* A line if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}
