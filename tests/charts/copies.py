@@ -36,14 +36,11 @@ _VALUES, _SCHEMA = "_values.yaml", "_values.schema.json"
 _PATTERNS = "common/templates/_patterns.tpl"
 _KEY = re.compile(r"( *)([\w-]+):( .+)?")
 _KEYS = """\
-{{{{- /* Keys of other charts, and keys with an empty default. `make charts` writes this file. */ -}}}}
-{{{{- define "{chart}.others" -}}}}
-{others}
-{{{{- end -}}}}
-
-{{{{- define "{chart}.emptyValues" -}}}}
-{empty}
-{{{{- end -}}}}
+# Keys of other charts, and keys with an empty default: common.ownValues reads them. `make charts` writes this file.
+others:
+  {others}
+empty:
+  {empty}
 """
 Node = dict[str, Any]
 
@@ -86,7 +83,7 @@ def write(charts: Path) -> None:
 
 
 def generated(charts: Path) -> dict[str, str]:
-    """Return the text of values.yaml, values.schema.json and templates/_keys.tpl of the charts with shared values."""
+    """Return the text of values.yaml, values.schema.json and keys.yaml of the charts with shared values."""
     source = json.loads((charts / _SCHEMA).read_text(encoding="utf-8"))
     _repeat_keys(source, source["properties"])
     values = (charts / _VALUES).read_text(encoding="utf-8")
@@ -96,9 +93,8 @@ def generated(charts: Path) -> dict[str, str]:
         schema = with_rules(chart, _part(source, chart), table)
         files[f"{chart}/values.yaml"] = _with_descriptions(values, schema)
         files[f"{chart}/values.schema.json"] = _text(schema, "") + "\n"
-        files[f"{chart}/templates/_keys.tpl"] = _KEYS.format(
-            chart=chart, others=_lines(json.dumps([*_others(schema)])), empty=_lines(json.dumps(_empty(schema)))
-        )
+        others, empty = json.dumps([*_others(schema)]), json.dumps(_empty(schema))
+        files[f"{chart}/keys.yaml"] = _KEYS.format(others=_lines(others), empty=_lines(empty))
     return files
 
 
@@ -159,7 +155,7 @@ def _empty(node: Node) -> Node:
 
 
 def _lines(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _with_descriptions(values: str, schema: Node) -> str:

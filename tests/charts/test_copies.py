@@ -25,9 +25,9 @@ def test_the_copies_are_up_to_date() -> None:
             ["charts/run/values.yaml does not follow from charts/_values.yaml; edit that one and run `make charts`."],
         ),
         (
-            lambda charts: (charts / "serve/templates/_keys.tpl").unlink(),
+            lambda charts: (charts / "serve/keys.yaml").unlink(),
             [
-                "charts/serve/templates/_keys.tpl does not follow from charts/_values.schema.json; edit that one and "
+                "charts/serve/keys.yaml does not follow from charts/_values.schema.json; edit that one and "
                 "run `make charts`."
             ],
         ),

@@ -37,6 +37,7 @@ these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues
   {{- range $namespace, $team := $found -}}
     {{- $_ := set $removed (ternary $namespace $team (hasKey $.Values.teams $team)) (dict "namespace" $namespace) -}}
   {{- end -}}
+  {{- include "queues.addDefaults" (dict "entries" $removed "defaults" .defaults.entries.teams) -}}
   {{- include "queues.resolveTeams" (dict "root" . "teams" $removed) -}}
   {{- $_ := set . "restrictedTeams" (merge (dict) .Values.teams $removed) -}}
   {{- $_ := set . "liveQueues" dict -}}

@@ -1,5 +1,5 @@
 {{- /*
-queues.resolveFlavors: add the defaults to the flavors of the values, and
+queues.resolveFlavors: add to the flavors of the values
   resolved  the result of common.slice; has `error` if the slice is not valid
   resource  google.com/tpu, nvidia.com/gpu, or "" for cpu
   spec      the spec of the ResourceFlavor
@@ -9,10 +9,6 @@ Spot and flex-start nodes have a taint, and so do these flavors: Kueue places on
 charts/run adds the toleration to a run that requests such machines. With anyRun, the flavor adds it to every run.
 */ -}}
 {{- define "queues.resolveFlavors" -}}
-  {{- $defaults := dict "create" true "accelerator" "" "topology" "" "machineType" "" "hosts" 0 "provisioning" "on-demand"
-      "reservation" "" "nodeLabels" dict "taints" dict "tolerations" dict "topologyName" "" "hostCpu" "" "hostMemory" ""
-      "anyRun" false "versioned" false -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.flavors "defaults" $defaults) -}}
   {{- range $name, $flavor := .Values.flavors -}}
     {{- /* A cpu flavor is not a slice: the rules reject its topology. */ -}}
     {{- $cpu := eq (dig $flavor.accelerator "kind" "" $.Values.common.accelerators) "cpu" -}}

@@ -1,22 +1,11 @@
-{{- /* Definitions that several manifests and rules use. They add the defaults to the entries of the maps. */ -}}
+{{- /* Definitions that several manifests and rules use. */ -}}
 
-{{- /*
-queues.resolve: add the defaults to the entries of the values, once for all manifests, so that each entry has all its keys;
-and to flavors what _flavors.tpl adds. Renders nothing.
-*/ -}}
+{{- /* queues.resolve: add the defaults to the entries of the values, so that each has all its keys, and to flavors what
+_flavors.tpl adds. Renders nothing. */ -}}
 {{- define "queues.resolve" -}}
-  {{- $preemption := dict "withinClusterQueue" "" "reclaimWithinCohort" "" "borrowWithinCohort" "" "maxPriorityThreshold" "" -}}
-  {{- $fungibility := dict "whenCanBorrow" "" "whenCanPreempt" "" -}}
-  {{- $queue := dict "create" true "quota" dict "chipsAlone" false "cohort" "" "queueingStrategy" "BestEffortFIFO"
-      "preemption" $preemption "flavorFungibility" $fungibility "admissionChecks" dict "namespaceSelector" dict
-      "admissionFairSharing" false "stopPolicy" "None" -}}
-  {{- $priority := dict "create" true "value" 0 "description" "" "pods" false "globalDefault" false -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.clusterQueues "defaults" $queue) -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.cohorts "defaults" (dict "create" true "parent" "" "quota" dict)) -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.priorities "defaults" $priority) -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.topologies "defaults" (dict "create" true "levels" list)) -}}
-  {{- $check := dict "create" true "controllerName" "" "parameters" dict -}}
-  {{- include "queues.addDefaults" (dict "entries" .Values.admissionChecks "defaults" $check) -}}
+  {{- range $map, $defaults := .defaults.entries -}}
+    {{- include "queues.addDefaults" (dict "entries" (get $.Values $map) "defaults" $defaults) -}}
+  {{- end -}}
   {{- include "queues.resolveTeams" (dict "root" . "teams" .Values.teams) -}}
   {{- include "queues.resolveFlavors" . -}}
 {{- end -}}
@@ -28,17 +17,8 @@ and to flavors what _flavors.tpl adds. Renders nothing.
   {{- end -}}
 {{- end -}}
 
-{{- /* queues.resolveTeams: add the defaults to `teams`, with those of namespace, queue and service account. Renders nothing. */ -}}
+{{- /* queues.resolveTeams: set the namespace, queue, service account and rights of `teams`. Renders nothing. */ -}}
 {{- define "queues.resolveTeams" -}}
-  {{- $account := dict "name" "" "create" true "annotations" dict "imagePullSecrets" list -}}
-  {{- $allow := dict "hostNetwork" nil "privileged" nil "autoscaling" false "queues" list "serviceAccounts" list
-      "buckets" list "claims" list "csiDrivers" list "capabilities" list -}}
-  {{- $defaults := dict "namespace" "" "createNamespace" true "labels" dict "annotations" dict "clusterQueue" "" "queue" ""
-      "members" dict "leads" dict "viewers" dict "serviceAccount" $account "clusters" list "createClusters" false
-      "k8sTokenAuth" false "helm" false "deleteRuns" true "portForward" false "secrets" false "shell" false "notify" false
-      "resourceQuota" dict "limitRange" dict "networkPolicy" true "podSecurity" "" "stopPolicy" "None" "priorities" list
-      "allow" $allow -}}
-  {{- include "queues.addDefaults" (dict "entries" .teams "defaults" $defaults) -}}
   {{- range $name, $team := .teams -}}
     {{- $_ := set $team "namespace" ($team.namespace | default $name) -}}
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}

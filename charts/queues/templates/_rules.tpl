@@ -6,7 +6,9 @@ entries, the manifests are then empty.
 */ -}}
 {{- define "queues.validate" -}}
   {{- if not (hasKey . "valid") -}}
-    {{- include "queues.clean" . -}}
+    {{- $_ := set . "defaults" (.Files.Get "defaults.yaml" | fromYaml) -}}
+    {{- $_ := merge .Values .defaults.values -}}
+    {{- include "common.dropNulls" (dict "values" .Values "keys" .defaults.maps) -}}
     {{- include "queues.resolve" . -}}
     {{- $problems := "" -}}
     {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
@@ -27,30 +29,6 @@ entries, the manifests are then empty.
     {{- include "queues.policies.setNamespaces" . -}}
     {{- $_ := set . "valid" true -}}
   {{- end -}}
-{{- end -}}
-
-{{- /* queues.emptyValues: JSON of the values that are empty by default, and so if they are null. */ -}}
-{{- define "queues.emptyValues" -}}
-{"flavors": {}, "topologies": {}, "clusterQueues": {}, "cohorts": {}, "teams": {}, "limitRange": {}, "admissionChecks": {},
-"policies": {"buckets": [], "nodeLabels": [], "tolerations": [], "runtimeClasses": [], "schedulers": [], "containers": [],
-"gatewayClasses": [], "labelPrefixes": [], "annotationPrefixes": [], "fields": {}},
-"network": {"proxyCidrs": [], "fromNamespaces": [], "modelsFromNamespaces": [], "hostCidrs": [], "dnsCidrs": [], "egress": {}},
-"monitoring": {"labels": {}, "fromNamespaces": [], "alerts": {"kind": "", "runbookUrl": "", "disabled": []},
-"dashboards": {"annotations": {}}},
-"record": {"image": "", "folder": "", "namespace": "", "annotations": {}}, "commonLabels": {}, "commonAnnotations": {}}
-{{- end -}}
-
-{{- /* queues.clean: set the values that are empty by default and null, and remove entries that are null. Renders nothing. The maps
-of a team (resourceQuota, limitRange) keep null, which removes a limit of all teams. */ -}}
-{{- define "queues.clean" -}}
-  {{- $_ := merge .Values (include "queues.emptyValues" . | fromJson) -}}
-  {{- include "common.dropNulls" (dict "values" .Values "keys" (list
-      "flavors" "flavors.*.nodeLabels" "flavors.*.taints" "flavors.*.tolerations" "topologies" "clusterQueues"
-      "clusterQueues.*.quota" "clusterQueues.*.admissionChecks" "clusterQueues.*.namespaceSelector" "cohorts" "cohorts.*.quota"
-      "priorities" "teams" "teams.*.labels" "teams.*.annotations" "teams.*.members" "teams.*.leads" "teams.*.viewers"
-      "teams.*.serviceAccount.annotations" "resourceQuota" "limitRange" "admissionChecks" "network.operatorLabels"
-      "network.egress" "monitoring.labels" "monitoring.dashboards.labels" "monitoring.dashboards.annotations"
-      "record.annotations" "commonLabels" "commonAnnotations")) -}}
 {{- end -}}
 
 {{- /* A line if `name` is not a valid object name or is longer than `max`. Takes `key`, `name` and `max`. */ -}}

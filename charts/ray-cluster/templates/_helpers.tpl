@@ -1,6 +1,5 @@
 {{- define "ray-cluster.validate" -}}
-  {{- include "common.ownValues" (dict "values" .Values "others" (include "ray-cluster.others" .)
-      "empty" (include "ray-cluster.emptyValues" .)) -}}
+  {{- include "common.ownValues" . -}}
   {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" "cluster" "name" .Release.Name
       "named" "the release's name")) -}}
   {{- include "common.slices" (dict "values" .Values "longLived" true "split" true "into" .) -}}

@@ -7,7 +7,7 @@ run.validate: fail with a line for each problem; else set in the root context `h
 them, and `slices`, the groups of hosts of its Ray cluster. Each manifest includes it before it reads the values.
 */ -}}
 {{- define "run.validate" -}}
-  {{- include "common.ownValues" (dict "values" .Values "others" (include "run.others" .) "empty" (include "run.emptyValues" .)) -}}
+  {{- include "common.ownValues" . -}}
   {{- $kind := .Values.run.kind -}}
   {{- if eq $kind "local" -}}
     {{- include "common.fail" "run.kind local runs on your machine; use launcher submit." -}}

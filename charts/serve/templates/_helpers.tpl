@@ -1,5 +1,5 @@
 {{- define "serve.validate" -}}
-  {{- include "common.ownValues" (dict "values" .Values "others" (include "serve.others" .) "empty" (include "serve.emptyValues" .)) -}}
+  {{- include "common.ownValues" . -}}
   {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
       "named" "the release's name")) -}}
   {{- include "serve.setCluster" . -}}

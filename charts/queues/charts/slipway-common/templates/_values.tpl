@@ -105,23 +105,24 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
 
 {{- /*
 common.ownValues: leave in the values of charts/run, charts/ray-cluster or charts/serve only what the chart has, and set its
-empty values: Helm removes the default of a key that is null, and null means empty. Of `values`; and of the generated
-_keys.tpl of the chart: `others`, the dotted keys of other charts, and `empty`. Renders nothing.
+empty values: Helm removes the default of a key that is null, and null means empty. Takes Helm's root context. The generated
+keys.yaml of the chart has `others`, the dotted keys of other charts, and `empty`. Renders nothing.
 */ -}}
 {{- define "common.ownValues" -}}
-  {{- range $key := fromJsonArray .others -}}
-    {{- $section := $.values -}}
+  {{- $keys := .Files.Get "keys.yaml" | fromYaml -}}
+  {{- range $key := $keys.others -}}
+    {{- $section := $.Values -}}
     {{- range initial (splitList "." $key) }}{{ $section = get $section . }}{{ end -}}
     {{- $_ := unset $section (splitList "." $key | last) -}}
   {{- end -}}
-  {{- $_ := merge .values (fromJson .empty) -}}
+  {{- $_ := merge .Values $keys.empty -}}
   {{- $maps := list "storage.sidecarLimits" "data.mixture" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
   {{- range $part := list "head" "worker" -}}
     {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "avoidNodes" "tolerations" "pods" "pods.*" -}}
       {{- $maps = append $maps (printf "%s.%s" $part .) -}}
     {{- end -}}
   {{- end -}}
-  {{- include "common.dropNulls" (dict "values" .values "keys" (append $maps "pods.*")) -}}
+  {{- include "common.dropNulls" (dict "values" .Values "keys" (append $maps "pods.*")) -}}
 {{- end -}}
 
 {{- /* common.fail: fail with the lines of `problems`, if there are any. Takes the text. */ -}}
