@@ -108,7 +108,7 @@ those that are null. All users share the namespace default, so the defaults do n
 {{- with .root.Values.commonLabels }}
 {{- toYaml . }}
 {{ end }}
-{{- include "common.labels" (dict "chart" .root.Chart "release" .root.Release "name" .name "component" "queues") }}
+{{- include "common.labels" (dict "root" .root "name" .name "component" "queues") }}
 {{- with .team }}
 slipway.dev/team: {{ . | quote }}
 {{- end }}

@@ -53,15 +53,7 @@ valueFrom: {fieldRef: {fieldPath: "metadata.annotations['slipway.dev/attempt']"}
 {{- end -}}
 
 {{- define "run.metadata" -}}
-name: {{ include "run.name" . | quote }}
-namespace: {{ include "common.namespace" (dict "values" .Values "release" .Release) | quote }}
-labels:
-  {{- include "common.labels" (dict "chart" .Chart "release" .Release "name" (include "run.name" .) "component" "run") | nindent 2 }}
-  slipway.dev/run: {{ include "run.name" . | quote }}
-  {{- with include "common.objectLabels" (dict "values" .Values) | trim }}
-  {{- . | nindent 2 }}
-  {{- end }}
-{{- $annotations := deepCopy .Values.commonAnnotations }}
+{{- $annotations := dict }}
 {{- with .hosts.slice }}
 {{- if and (eq $.Values.run.kind "job-set") (eq .placement "exclusive") (eq .resolved.kind "tpu") (gt (int64 .resolved.hosts) 1) }}
 {{- $_ := set $annotations "alpha.jobset.sigs.k8s.io/exclusive-topology" "cloud.google.com/gke-nodepool" }}
@@ -70,10 +62,7 @@ labels:
 {{- $_ := set $annotations "provreq.kueue.x-k8s.io/maxRunDurationSeconds" (int64 $.Values.run.deadlineSeconds | toString) }}
 {{- end }}
 {{- end }}
-{{- with $annotations }}
-annotations:
-  {{- range $key, $value := . }}
-  {{ $key }}: {{ $value | quote }}
-  {{- end }}
-{{- end }}
+{{- $name := include "run.name" . }}
+{{- include "common.metadata" (dict "root" . "name" $name "component" "run" "labels" (dict "slipway.dev/run" $name)
+    "annotations" $annotations) }}
 {{- end -}}

@@ -6,7 +6,7 @@ head         whether the pod is the head of a Ray cluster
 slice        for a host: the values of its slice, with the resolved slice under the key "resolved"
 cpu, memory  requests of the container; "" for no request
 container    dict of name, command (list), ports (name: number), env (list, as in Kubernetes), more (dict of other fields)
-labels       dict
+labels       dict, without that of the team
 annotations  dict; if the run config is in it, it is mounted as a file
 restart      restart policy; "" for the default of the owner
 token        whether the token of the service account is mounted
@@ -28,21 +28,14 @@ token        whether the token of the service account is mounted
 {{- $pods := .pods }}
 {{- $host := and (not .head) $values.security.hostNetwork }}
 {{- $user := ternary 1000 (int64 $values.security.runAsUser) (and .head (not (int64 $values.security.runAsUser))) }}
-{{- $labels := mergeOverwrite (deepCopy $values.commonLabels) ($pods.labels | default dict) .labels -}}
-{{- $annotations := mergeOverwrite (deepCopy $values.commonAnnotations) ($pods.annotations | default dict) -}}
-{{- include "common.pod.annotateStorage" (dict "storage" $values.storage "into" $annotations) -}}
-{{- $annotations = mergeOverwrite $annotations .annotations -}}
-{{- if not $values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
+{{- $_ := set (set . "user" $user) "host" $host }}
+{{- $team := ternary (dict "slipway.dev/team" $values.team.name) dict (not (empty $values.team.name)) -}}
 metadata:
-  {{- with $labels }}
   labels:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $annotations }}
+    {{- mergeOverwrite (deepCopy $values.commonLabels) ($pods.labels | default dict) $team .labels | toYaml | nindent 4 }}
+  {{- with include "common.pod.annotations" . | trim }}
   annotations:
-    {{- range $key, $value := . }}
-    {{ $key }}: {{ $value | quote }}
-    {{- end }}
+    {{- . | nindent 4 }}
   {{- end }}
 spec:
   {{- with $values.queue.podPriority }}

@@ -78,20 +78,30 @@ capabilities:
   {{- with $resources }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
-{{- /* Set in the dict `into` the annotations with which GKE adds its gcsfuse sidecar to the pod. Takes the values `storage`. */ -}}
-{{- define "common.pod.annotateStorage" -}}
-  {{- if or (eq .storage.kind "gcsfuse") .storage.text.bucket -}}
-    {{- $_ := set .into "gke-gcsfuse/volumes" "true" -}}
-    {{- range $name, $limit := .storage.sidecarLimits -}}
-      {{- $_ := set $.into (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) -}}
+{{- /* The annotations of the pod: those of the values, those with which GKE adds its gcsfuse sidecar, those of the arguments,
+and those that ask Kueue to keep the hosts of a slice on one node pool, if slice.placement is topology. */ -}}
+{{- define "common.pod.annotations" -}}
+  {{- $annotations := mergeOverwrite (deepCopy .values.commonAnnotations) (.pods.annotations | default dict) -}}
+  {{- with .values.storage -}}
+    {{- if or (eq .kind "gcsfuse") .text.bucket -}}
+      {{- $_ := set $annotations "gke-gcsfuse/volumes" "true" -}}
+      {{- range $name, $limit := .sidecarLimits -}}
+        {{- $_ := set $annotations (printf "gke-gcsfuse/%s-limit" $name) (include "common.quantity" $limit) -}}
+      {{- end -}}
     {{- end -}}
   {{- end -}}
-{{- end -}}
-
-{{- /*
-common.pod.addMetricsPort: set in `ports` the port on which the trainer serves its metrics. The name is not `metrics`, because
-KubeRay uses this name for the port of Ray's own metrics. Takes `values`. Renders nothing.
-*/ -}}
-{{- define "common.pod.addMetricsPort" -}}
-  {{- with int64 .values.tracking.metricsPort }}{{ $_ := set $.ports "train-metrics" . }}{{ end -}}
+  {{- $annotations = mergeOverwrite $annotations .annotations -}}
+  {{- if and (not .head) (eq .slice.placement "topology") (ne .slice.resolved.kind "cpu") -}}
+    {{- $level := "cloud.google.com/gke-nodepool" -}}
+    {{- if gt (int64 .slice.count) 1 -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-required-topology" $level -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-slice-size" (.slice.resolved.hosts | int64 | toString) -}}
+    {{- else -}}
+      {{- $_ := set $annotations "kueue.x-k8s.io/podset-required-topology" $level -}}
+    {{- end -}}
+  {{- end -}}
+  {{- if not .values.run.safeToEvict }}{{ $_ := set $annotations "cluster-autoscaler.kubernetes.io/safe-to-evict" "false" }}{{ end -}}
+  {{- range $key, $value := $annotations }}
+{{ $key }}: {{ $value | quote }}
+  {{- end -}}
 {{- end -}}

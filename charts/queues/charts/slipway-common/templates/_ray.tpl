@@ -85,7 +85,8 @@ workerGroupSpecs:
       {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false
           "serves" $in.servePort) | fromYaml) }}
       {{- $ports := dict }}
-      {{- if $in.trains }}{{ include "common.pod.addMetricsPort" (dict "values" $values "ports" $ports) }}{{ end }}
+      {{- /* The port is not called `metrics`: KubeRay uses this name for the port of Ray's own metrics. */}}
+      {{- if $in.trains }}{{ with int64 $values.tracking.metricsPort }}{{ $_ := set $ports "train-metrics" . }}{{ end }}{{ end }}
       {{- with $in.servePort }}
       {{- /* The proxy answers if it has a route to a replica that is ready. Without it, the pod must get no requests. */}}
       {{- $_ := set $ports "serve" . }}
@@ -93,10 +94,8 @@ workerGroupSpecs:
       {{- $_ := set $more.readinessProbe "failureThreshold" 1 }}
       {{- end }}
       {{- $container := dict "name" "ray-worker" "ports" $ports "env" (ternary (list $noDrain) list $in.podLog) "more" $more }}
-      {{- $annotations := deepCopy $in.annotations }}
-      {{- include "common.requestTopology" (dict "slice" .slice "sliced" (gt (int64 .slice.count) 1) "annotations" $annotations) }}
       {{- include "common.pod" (dict "values" $values "head" false "slice" .slice "cpu" .cpu "memory" .memory
-          "container" $container "labels" $in.labels "annotations" $annotations
+          "container" $container "labels" $in.labels "annotations" $in.annotations
           "token" $in.kubernetesTokens) | nindent 6 }}
   {{- end }}
 {{- end -}}

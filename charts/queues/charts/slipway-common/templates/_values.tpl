@@ -1,26 +1,5 @@
 {{- /* Definitions that several manifests of charts/run and charts/ray-cluster use. */ -}}
 
-{{- /* common.namespace: the namespace of the team, or else of the release. Takes `values` and `release`. */ -}}
-{{- define "common.namespace" -}}
-  {{- .values.team.namespace | default .values.team.name | default .release.Namespace -}}
-{{- end -}}
-
-{{- /* common.queue: the LocalQueue, or "" if Kueue does not manage the object. Takes the values. */ -}}
-{{- define "common.queue" -}}
-  {{- .queue.name | default .team.name -}}
-{{- end -}}
-
-{{- /* common.objectLabels: labels of a run or a cluster: those that Kueue reads, and the team. Takes `values`, and `labels`. */ -}}
-{{- define "common.objectLabels" -}}
-  {{- $labels := deepCopy .values.commonLabels -}}
-  {{- with .values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end -}}
-  {{- with include "common.queue" .values }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end -}}
-  {{- with .values.queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
-  {{- range $key, $value := mergeOverwrite $labels (.labels | default dict) }}
-{{ $key }}: {{ $value | quote }}
-  {{- end -}}
-{{- end -}}
-
 {{- /*
 common.slices: set `slices` in `into` to the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
 values of its slice and, under "resolved", the result of common.slice; under "labelSets" the labels of the nodes that it can
