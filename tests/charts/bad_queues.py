@@ -81,8 +81,8 @@ FLAVORS = [
     ),
     Case(
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: My Spring}}",
-        'flavors.v6e-4x4.reservation: "My Spring" is not a valid Kubernetes name; use lowercase letters, digits and '
-        "hyphens, with no hyphen at either end.",
+        'flavors.v6e-4x4.reservation: "My Spring" is not a valid Kubernetes name; use at most 63 lowercase letters, '
+        "digits and hyphens, with no hyphen at either end.",
         "flavors: {v6e-4x4: {provisioning: reservation, reservation: my-spring}}",
     ),
     Case(

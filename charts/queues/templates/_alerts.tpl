@@ -1,7 +1,5 @@
-{{- /*
-queues.alerts.groups: YAML list of the groups of rules: those of alerts.yaml with the values of monitoring.alerts, and the
-recording rules of the teams.
-*/ -}}
+{{- /* queues.alerts.groups: YAML list of the groups of rules: those of alerts.yaml with the values of monitoring.alerts, and
+the recording rules of the teams. */ -}}
 {{- define "queues.alerts.groups" -}}
   {{- $alerts := .Values.monitoring.alerts -}}
   {{- $policies := 0 -}}
@@ -29,10 +27,9 @@ recording rules of the teams.
   {{- toYaml $groups -}}
 {{- end -}}
 
-{{- /*
-queues.alerts.setTeams: add the recording rules of each team to the `group`: its chips, and from them its chip-hours. Kueue's
-label `namespace` is called exported_namespace if the scraper adds its own. Renders nothing. Takes `root` and `group`.
-*/ -}}
+{{- /* queues.alerts.setTeams: add the recording rules of each team to the `group`: its chips, and from them its chip-hours.
+Kueue's label `namespace` is called exported_namespace if the scraper adds its own. Renders nothing. Takes `root` and
+`group`. */ -}}
 {{- define "queues.alerts.setTeams" -}}
   {{- $resources := list -}}
   {{- range .root.Values.flavors }}{{ with .resource }}{{ $resources = append $resources . }}{{ end }}{{ end -}}

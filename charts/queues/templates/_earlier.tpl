@@ -1,13 +1,10 @@
-{{- /*
-These templates keep what runs still use of earlier values of the release. They find it by lookups, so `helm template` and
-Argo CD keep nothing.
-*/ -}}
+{{- /* These templates keep what runs still use of earlier values of the release. They find it by lookups, so `helm template`
+and Argo CD keep nothing. */ -}}
 
-{{- /*
-queues.keepEarlier: set in the root context, which all files of a chart share, `removedTeams`, the teams that these values no
-longer have, by namespace, of those in which pods or admitted runs remain; `restrictedTeams`, the teams of the values and
-these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues of the cluster by name. Renders nothing.
-*/ -}}
+{{- /* queues.keepEarlier: set in the root context, which all files of a chart share, `removedTeams`, the teams that these
+values no longer have, by namespace, of those in which pods or admitted runs remain; `restrictedTeams`, the teams of the
+values and these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues of the cluster by name. Renders
+nothing. */ -}}
 {{- define "queues.keepEarlier" -}}
   {{- $current := dict "default" true -}}
   {{- range .Values.teams }}{{ $_ := set $current .namespace true }}{{ end -}}
@@ -24,8 +21,9 @@ these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues
     {{- if and (not $used) ($.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/Workload") -}}
       {{- range (lookup "kueue.x-k8s.io/v1beta2" "Workload" $namespace "").items -}}
         {{- $ended := false -}}
-        {{- range dig "status" "conditions" list . }}{{ if and (eq .type "Finished") (eq .status "True") }}{{ $ended =
-            true }}{{ end }}{{ end -}}
+        {{- range dig "status" "conditions" list . -}}
+          {{- if and (eq .type "Finished") (eq .status "True") }}{{ $ended = true }}{{ end -}}
+        {{- end -}}
         {{- if and (dig "status" "admission" dict .) (not $ended) }}{{ $used = true }}{{ end -}}
       {{- end -}}
     {{- end -}}
@@ -51,11 +49,10 @@ these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues
   {{- if include "queues.ours" . }}{{ dig "metadata" "labels" "slipway.dev/team" "" .live }}{{ end -}}
 {{- end -}}
 
-{{- /*
-queues.addUsedFlavors: add to the resource groups of the ClusterQueue `name`, whose entry is `queue`, the flavors that it no
-longer has but whose quota its runs hold. Their quota is 0, so no run is admitted to them, and Kueue still counts those
-that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `live`, the ClusterQueue of the cluster.
-*/ -}}
+{{- /* queues.addUsedFlavors: add to the resource groups of the ClusterQueue `name`, whose entry is `queue`, the flavors that
+it no longer has but whose quota its runs hold. Their quota is 0, so no run is admitted to them, and Kueue still counts those
+that have them. A ClusterQueue counts only what a run holds of its own flavors. Takes `live`, the ClusterQueue of the
+cluster. */ -}}
 {{- define "queues.addUsedFlavors" -}}
   {{- $groups := .queue.groups -}}
   {{- $live := .live -}}
@@ -94,27 +91,24 @@ that have them. A ClusterQueue counts only what a run holds of its own flavors. 
   {{- $_ := set .queue "groups" $groups -}}
 {{- end -}}
 
-{{- /*
-queues.setGroups: set `groups` of each ClusterQueue and cohort, and in the root context `retiredFlavors`: the specs of the
-ResourceFlavors, by name, that this release created for earlier values and that its ClusterQueues keep. Renders nothing.
-*/ -}}
+{{- /* queues.setGroups: set `groups` of each ClusterQueue and cohort, and in the root context `retiredFlavors`: the specs of
+the ResourceFlavors, by name, that this release created for earlier values and that its ClusterQueues keep. Renders nothing. */ -}}
 {{- define "queues.setGroups" -}}
   {{- range .Values.cohorts }}{{ include "queues.resourceGroups" (dict "of" . "flavors" $.Values.flavors) }}{{ end -}}
   {{- $rendered := dict -}}
   {{- range .Values.flavors }}{{ $_ := set $rendered .object true }}{{ end -}}
   {{- $retired := dict -}}
-  {{- range $name, $queue := .Values.clusterQueues -}}
-    {{- if $queue.create -}}
-      {{- include "queues.resourceGroups" (dict "of" $queue "flavors" $.Values.flavors) -}}
-      {{- include "queues.addUsedFlavors" (dict "queue" $queue "live" (get $.liveQueues $name | default dict)) -}}
-      {{- range $queue.groups }}{{ range .flavors -}}
-        {{- if not (hasKey $rendered .name) -}}
-          {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ResourceFlavor" "" .name -}}
-          {{- if and $live (include "queues.ours" (dict "release" $.Release "live" $live)) }}{{ $_ := set $retired .name
-              ($live.spec | default dict) }}{{ end -}}
+  {{- range $name, $queue := .created.clusterQueues -}}
+    {{- include "queues.resourceGroups" (dict "of" $queue "flavors" $.Values.flavors) -}}
+    {{- include "queues.addUsedFlavors" (dict "queue" $queue "live" (get $.liveQueues $name | default dict)) -}}
+    {{- range $queue.groups }}{{ range .flavors -}}
+      {{- if not (hasKey $rendered .name) -}}
+        {{- $live := lookup "kueue.x-k8s.io/v1beta2" "ResourceFlavor" "" .name -}}
+        {{- if and $live (include "queues.ours" (dict "release" $.Release "live" $live)) -}}
+          {{- $_ := set $retired .name ($live.spec | default dict) -}}
         {{- end -}}
-      {{- end }}{{ end -}}
-    {{- end -}}
+      {{- end -}}
+    {{- end }}{{ end -}}
   {{- end -}}
   {{- $_ := set . "retiredFlavors" $retired -}}
 {{- end -}}

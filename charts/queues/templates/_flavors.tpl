@@ -1,13 +1,11 @@
-{{- /*
-queues.resolveFlavors: add to the flavors of the values
+{{- /* queues.resolveFlavors: add to the flavors of the values
   resolved  the result of common.slice; has `error` if the slice is not valid
   resource  google.com/tpu, nvidia.com/gpu, or "" for cpu
   spec      the spec of the ResourceFlavor
   object    the name of the ResourceFlavor
 
 Spot and flex-start nodes have a taint, and so do these flavors: Kueue places only runs on them that tolerate the taint.
-charts/run adds the toleration to a run that requests such machines. With anyRun, the flavor adds it to every run.
-*/ -}}
+charts/run adds the toleration to a run that requests such machines. With anyRun, the flavor adds it to every run. */ -}}
 {{- define "queues.resolveFlavors" -}}
   {{- range $name, $flavor := .Values.flavors -}}
     {{- /* A cpu flavor is not a slice: the rules reject its topology. */ -}}

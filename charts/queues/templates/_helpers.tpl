@@ -1,10 +1,14 @@
 {{- /* Definitions that several manifests and rules use. */ -}}
 
 {{- /* queues.resolve: add the defaults to the entries of the values, so that each has all its keys, and to flavors what
-_flavors.tpl adds. Renders nothing. */ -}}
+_flavors.tpl adds; and set in the root context `created`, the entries of each map without create: false. Renders nothing. */ -}}
 {{- define "queues.resolve" -}}
+  {{- $_ := set . "created" dict -}}
   {{- range $map, $defaults := .defaults.entries -}}
     {{- include "queues.addDefaults" (dict "entries" (get $.Values $map) "defaults" $defaults) -}}
+    {{- $created := dict -}}
+    {{- range $name, $entry := get $.Values $map }}{{ if $entry.create }}{{ $_ := set $created $name $entry }}{{ end }}{{ end -}}
+    {{- $_ := set $.created $map $created -}}
   {{- end -}}
   {{- include "queues.resolveTeams" (dict "root" . "teams" .Values.teams) -}}
   {{- include "queues.resolveFlavors" . -}}
@@ -31,10 +35,8 @@ _flavors.tpl adds. Renders nothing. */ -}}
   {{- end -}}
 {{- end -}}
 
-{{- /*
-queues.setRights: set `rights` of a team, by role: what a member, a lead and a viewer may do besides reading, and `subjects`,
-the people of the role as RBAC names them. Takes the team. Renders nothing.
-*/ -}}
+{{- /* queues.setRights: set `rights` of a team, by role: what a member, a lead and a viewer may do besides reading, and
+`subjects`, the people of the role as RBAC names them. Takes the team. Renders nothing. */ -}}
 {{- define "queues.setRights" -}}
   {{- $rights := dict "member" (dict "run" true) "lead" (dict "run" true) "viewer" (dict "run" false) -}}
   {{- range list "createClusters" "deleteRuns" "portForward" "secrets" "shell" -}}
@@ -58,10 +60,8 @@ the people of the role as RBAC names them. Takes the team. Renders nothing.
   {{- $_ := set . "rights" $rights -}}
 {{- end -}}
 
-{{- /*
-queues.hardLimits: YAML of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
-those that are null. All users share the namespace default, so the defaults do not apply there. Takes `root`, `team`.
-*/ -}}
+{{- /* queues.hardLimits: YAML of the hard limits of a team's namespace: the defaults of all teams and the team's own, without
+those that are null. All users share the namespace default, so the defaults do not apply there. Takes `root`, `team`. */ -}}
 {{- define "queues.hardLimits" -}}
   {{- $limits := dict -}}
   {{- range $source := list (ternary dict .root.Values.resourceQuota (eq .team.namespace "default")) .team.resourceQuota -}}
@@ -103,58 +103,9 @@ those that are null. All users share the namespace default, so the defaults do n
   {{- join " " $names -}}
 {{- end -}}
 
-{{- /* queues.labels: the labels of an object. Takes `root`, `name` and, for the objects of a team, `team`. */ -}}
-{{- define "queues.labels" -}}
-{{- with .root.Values.commonLabels }}
-{{- toYaml . }}
-{{ end }}
-{{- include "common.labels" (dict "root" .root "name" .name "component" "queues") }}
-{{- with .team }}
-slipway.dev/team: {{ . | quote }}
-{{- end }}
-{{- end -}}
-
-{{- /*
-queues.metadata: the metadata of an object. Takes `root`; `name`; if it has them, `namespace`, `labels` and `annotations`; for
-an object of a team, the name of the `team`; and `of`, the entry of the values that its label names, if it is not that team.
-*/ -}}
-{{- define "queues.metadata" -}}
-name: {{ .name }}
-{{- with .namespace }}
-namespace: {{ . }}
-{{- end }}
-labels:
-  {{- $labels := include "queues.labels" (set (pick . "root" "team") "name" (.of | default .team | default .name)) | fromYaml }}
-  {{- merge (dict) (.labels | default dict) $labels | toYaml | nindent 2 }}
-{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end -}}
-
-{{- /* queues.binding: a RoleBinding, or without a namespace a ClusterRoleBinding, of the Role of that kind whose name is `role`,
-or else that of the binding. Takes what queues.metadata takes, and `subjects`, a list or a map. */ -}}
-{{- define "queues.binding" -}}
-{{- $kind := ternary "Role" "ClusterRole" (hasKey . "namespace") -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ $kind }}Binding
-metadata:
-  {{- include "queues.metadata" . | nindent 2 }}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: {{ $kind }}
-  name: {{ .role | default .name }}
-subjects:
-  {{- range .subjects }}
-  - {{ toJson . }}
-  {{- end }}
-{{- end -}}
-
-{{- /*
-queues.makesNamespace: "true" if this release creates the team's namespace: it is not default, kube-* or the namespace
+{{- /* queues.makesNamespace: "true" if this release creates the team's namespace: it is not default, kube-* or the namespace
 of the release, and it does not exist in the cluster, or this release created it. Takes `root`, `team` and `live`, the
-namespace in the cluster, if any.
-*/ -}}
+namespace in the cluster, if any. */ -}}
 {{- define "queues.makesNamespace" -}}
   {{- $release := .root.Release -}}
   {{- $name := .team.namespace -}}

@@ -1,9 +1,7 @@
 {{- /* The rules of monitoring, apart from its alerts. */ -}}
 {{- define "queues.rules.monitoring" -}}
   {{- $monitoring := .Values.monitoring -}}
-  {{- range $monitoring.fromNamespaces -}}
-    {{- include "queues.rules.name" (dict "key" "monitoring.fromNamespaces" "name" . "max" 63) -}}
-  {{- end -}}
+  {{- include "queues.rules.names" (dict "key" "monitoring.fromNamespaces" "names" $monitoring.fromNamespaces "max" 63) -}}
   {{- $wanted := or $monitoring.podMonitoring $monitoring.podMonitor -}}
   {{- if and $monitoring.labels (not (or $monitoring.podMonitor (eq $monitoring.alerts.kind "PrometheusRule"))) -}}
     {{- println (print "monitoring.labels applies only to PodMonitors and PrometheusRules; set monitoring.podMonitor: true or "

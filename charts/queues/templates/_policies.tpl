@@ -1,7 +1,8 @@
-{{- /* What the admission policies in policies/ depend on: a name in << >> there, and in run-policy.yaml, is replaced. */ -}}
+{{- /* Names in << >> in policies/ and in run-policy.yaml are replaced here. */ -}}
 
-{{- /* queues.policies.setNamespaces: set in the root context `policyNamespaces`, for each policy those it applies to; none: there
-is no policy. All users share the namespace default, so that runs there are not restricted. Renders nothing. */ -}}
+{{- /* queues.policies.setNamespaces: set in the root context `policyNamespaces`, the namespaces to which each policy applies.
+The chart renders no policy without one. All users share the namespace default, so that runs there are not restricted. Renders
+nothing. */ -}}
 {{- define "queues.policies.setNamespaces" -}}
   {{- $runs := list -}}
   {{- $tokens := list -}}

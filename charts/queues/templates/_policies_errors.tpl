@@ -1,7 +1,5 @@
-{{- /*
-The CEL that follows from the table run-policy.yaml. The errors of an object are one string, with a line for each. A list
-would need flatten, which an API server of Kubernetes 1.34 does not accept.
-*/ -}}
+{{- /* The CEL that follows from the table run-policy.yaml. The errors of an object are one string, with a line for each. A
+list would need flatten, which an API server of Kubernetes 1.34 does not accept. */ -}}
 
 {{- /* queues.policies.setErrors: set in the dict `into` the CEL of the errors of each part of an object, and of the size of the
 pod templates. Takes `root`. Renders nothing. */ -}}
@@ -33,10 +31,8 @@ pod templates. Takes `root`. Renders nothing. */ -}}
   {{- $_ := merge .into $cel -}}
 {{- end -}}
 
-{{- /*
-queues.policies.size: CEL of the number of characters in the texts of a map. Takes the arguments of queues.policies.errors
-without `at`. Fields of policies.fields are not counted.
-*/ -}}
+{{- /* queues.policies.size: CEL of the number of characters in the texts of a map. Takes the arguments of
+queues.policies.errors without `at`. Fields of policies.fields are not counted. */ -}}
 {{- define "queues.policies.size" -}}
   {{- $in := . -}}
   {{- $sizes := list "0" -}}
@@ -63,11 +59,9 @@ without `at`. Fields of policies.fields are not counted.
   {{- printf "[%s].sum()" (join ", " $sizes) -}}
 {{- end -}}
 
-{{- /*
-queues.policies.errors: CEL of the errors of a map, a text with a line for each: "" if there is none. Takes `table`,
-`constants`, `fields` (the values policies.fields); `shape`; `at`, the CEL of the path; `of`, the CEL of the map; and
-`depth`, the number of lists that it is in.
-*/ -}}
+{{- /* queues.policies.errors: CEL of the errors of a map, a text with a line for each: "" if there is none. Takes `table`,
+`constants`, `fields` (the values policies.fields); `shape`; `at`, the CEL of the path; `of`, the CEL of the map; and `depth`,
+the number of lists that it is in. */ -}}
 {{- define "queues.policies.errors" -}}
   {{- $in := . -}}
   {{- $shape := get .table.shapes .shape -}}

@@ -1,6 +1,5 @@
-{{- /*
-queues.resourceGroups: set `groups` of a ClusterQueue or a cohort to Kueue's resource groups. Renders nothing. Takes the entry
-as `of`, and `flavors`.
+{{- /* queues.resourceGroups: set `groups` of a ClusterQueue or a cohort to Kueue's resource groups. Renders nothing. Takes
+the entry as `of`, and `flavors`.
 
 One group must cover each resource of a pod. A resource and a flavor are in one group only, and every flavor of a group
 has quota for every resource of the group. The result is one of:
@@ -10,8 +9,7 @@ has quota for every resource of the group. The result is one of:
   flavor has none.
 - One group for all resources, if the flavors with chips have hostCpu and hostMemory. The pod of a host takes all
   resources from one flavor, as topology-aware scheduling requires. A cpu flavor has 0 chips, and a flavor with chips
-  has a taint that keeps heads away.
-*/ -}}
+  has a taint that keeps heads away. */ -}}
 {{- define "queues.resourceGroups" -}}
   {{- $chips := dict -}}
   {{- $resources := list -}}

@@ -1,9 +1,7 @@
-{{- /*
-queues.validate: fail with the lines of queues.rules.*, a sentence for each problem between keys; or else set in the root
-context what the manifests need. Each manifest includes it first, before an invalid value breaks its template. All files of a
-chart have the same root context, so that only the first one does the work. `helm lint` continues after a fail: without
-entries, the manifests are then empty.
-*/ -}}
+{{- /* queues.validate: fail with the lines of queues.rules.*, a sentence for each problem between keys; or else set in the
+root context what the manifests need. Each manifest includes it first, before an invalid value breaks its template. All files
+of a chart have the same root context, so that only the first one does the work. `helm lint` continues after a fail: without
+entries, the manifests are then empty. */ -}}
 {{- define "queues.validate" -}}
   {{- if not (hasKey . "valid") -}}
     {{- $_ := set . "defaults" (.Files.Get "defaults.yaml" | fromYaml) -}}
@@ -20,8 +18,9 @@ entries, the manifests are then empty.
     {{- end -}}
     {{- if $problems -}}
       {{- include "common.fail" $problems -}}
-      {{- range list "flavors" "topologies" "priorities" "cohorts" "admissionChecks" "clusterQueues" "teams" -}}
-        {{- $_ := set $.Values . dict -}}
+      {{- range $map, $_ := .created -}}
+        {{- $_ := set $.Values $map dict -}}
+        {{- $_ := set $.created $map dict -}}
       {{- end -}}
     {{- end -}}
     {{- include "queues.keepEarlier" . -}}
@@ -38,6 +37,19 @@ entries, the manifests are then empty.
         "either end.\n") .key .name -}}
   {{- else if gt (len .name) (int .max) -}}
     {{- printf "%s: %q has %d characters; the name can have at most %d.\n" .key .name (len .name) (int .max) -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* A line for each of the `names` that is not valid. Takes `key`, `names` and `max`. */ -}}
+{{- define "queues.rules.names" -}}
+  {{- range .names }}{{ include "queues.rules.name" (dict "key" $.key "name" . "max" $.max) }}{{ end -}}
+{{- end -}}
+
+{{- /* A line if `name` is not one of the `entries`. Takes `key`; `what`, the word for an entry; and `map`, the key of the entries. */ -}}
+{{- define "queues.rules.known" -}}
+  {{- if not (hasKey .entries .name) -}}
+    {{- printf "%s: unknown %s %q (available in %s: %s).\n" .key .what .name .map (keys .entries | sortAlpha | join ", " |
+        default "no entries") -}}
   {{- end -}}
 {{- end -}}
 

@@ -11,16 +11,7 @@
       {{- include "queues.rules.flavorHost" $args -}}
       {{- include "queues.rules.flavorSpec" $args -}}
     {{- end -}}
-    {{- if and (eq $flavor.provisioning "reservation") (not $flavor.reservation) -}}
-      {{- printf "%s.provisioning is reservation; %s.reservation must name it.\n" $key $key -}}
-    {{- else if and $flavor.reservation (ne $flavor.provisioning "reservation") -}}
-      {{- printf "%s.reservation requires %s.provisioning: reservation; it is %s.\n" $key $key $flavor.provisioning -}}
-    {{- else if contains "/" $flavor.reservation -}}
-      {{- printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in %s.nodeLabels "
-          "(cloud.google.com/reservation-project: PROJECT).\n") $key $flavor.reservation $key -}}
-    {{- else if $flavor.reservation -}}
-      {{- include "queues.rules.name" (dict "key" (printf "%s.reservation" $key) "name" $flavor.reservation "max" 63) -}}
-    {{- end -}}
+    {{- include "common.rules.reservation" (dict "key" $key "of" $flavor "labels" (printf "%s.nodeLabels" $key)) -}}
     {{- if and $flavor.anyRun (not (has $flavor.provisioning (list "spot" "flex-start"))) -}}
       {{- printf "%s.anyRun applies only to spot and flex-start, which runs must request; any run can use %s.\n" $key
           $flavor.provisioning -}}
@@ -87,10 +78,9 @@
     {{- end -}}
   {{- end -}}
   {{- with $flavor.topologyName -}}
-    {{- if not (hasKey $.topologies .) -}}
-      {{- printf "%s.topologyName: unknown topology %q (available in topologies: %s).\n" $key . (keys $.topologies | sortAlpha | join ", " |
-          default "no entries") -}}
-    {{- else if not $flavor.spec.nodeLabels -}}
+    {{- include "queues.rules.known" (dict "key" (printf "%s.topologyName" $key) "what" "topology" "name" . "map" "topologies"
+        "entries" $.topologies) -}}
+    {{- if and (hasKey $.topologies .) (not $flavor.spec.nodeLabels) -}}
       {{- printf "%s.topologyName requires at least one label in %s.nodeLabels; Kueue finds the nodes by these labels.\n" $key $key -}}
     {{- end -}}
   {{- end -}}

@@ -1,42 +1,34 @@
-{{- /*
-Fields that the cluster does not allow to change, or should not allow to change: `helm upgrade` fails with a sentence
-before it changes anything. Without a cluster (helm template), lookups return nothing, so nothing is compared.
-*/ -}}
+{{- /* Fields that the cluster does not allow to change, or should not allow to change: `helm upgrade` fails with a sentence
+before it changes anything. Without a cluster (helm template), lookups return nothing, so nothing is compared. */ -}}
 
 {{- /* A sentence for each object with such a field that would change. */ -}}
 {{- define "queues.rules.fixed" -}}
   {{- $kueue := "kueue.x-k8s.io/v1beta2" -}}
-  {{- range $name, $flavor := .Values.flavors -}}
-    {{- if $flavor.create -}}
-      {{- $fields := dict -}}
-      {{- range list "nodeLabels" "nodeTaints" "tolerations" "topologyName" }}{{ $_ := set $fields (printf "spec.%s" .)
-          (get $flavor.spec .) }}{{ end -}}
-      {{- $way := printf (print "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a "
-          "topology. Use a new key for the flavor, or set flavors.%s.versioned: true.") $name -}}
-      {{- include "queues.rules.change" (dict "root" $ "key" (printf "flavors.%s" $name) "apiVersion" $kueue "kind" "ResourceFlavor"
-          "namespace" "" "name" $flavor.object "fields" $fields "way" $way) -}}
+  {{- range $name, $flavor := .created.flavors -}}
+    {{- $fields := dict -}}
+    {{- range list "nodeLabels" "nodeTaints" "tolerations" "topologyName" -}}
+      {{- $_ := set $fields (printf "spec.%s" .) (get $flavor.spec .) -}}
     {{- end -}}
+    {{- $way := printf (print "Admitted runs hold the previous machines, and Kueue rejects the change if the flavor has a "
+        "topology. Use a new key for the flavor, or set flavors.%s.versioned: true.") $name -}}
+    {{- include "queues.rules.change" (dict "root" $ "key" (printf "flavors.%s" $name) "apiVersion" $kueue "kind" "ResourceFlavor"
+        "name" $flavor.object "fields" $fields "way" $way) -}}
   {{- end -}}
-  {{- range $name, $topology := .Values.topologies -}}
-    {{- if $topology.create -}}
-      {{- $levels := list -}}
-      {{- range $topology.levels }}{{ $levels = append $levels (dict "nodeLabel" .) }}{{ end -}}
-      {{- include "queues.rules.change" (dict "root" $ "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology"
-          "namespace" "" "name" $name "fields" (dict "spec.levels" $levels)
-          "way" "Kueue rejects this change. Use a new key for the topology.") -}}
-    {{- end -}}
+  {{- range $name, $topology := .created.topologies -}}
+    {{- $levels := list -}}
+    {{- range $topology.levels }}{{ $levels = append $levels (dict "nodeLabel" .) }}{{ end -}}
+    {{- include "queues.rules.change" (dict "root" $ "key" (printf "topologies.%s" $name) "apiVersion" $kueue "kind" "Topology"
+        "name" $name "fields" (dict "spec.levels" $levels) "way" "Kueue rejects this change. Use a new key for the topology.") -}}
   {{- end -}}
-  {{- range $name, $check := .Values.admissionChecks -}}
-    {{- if $check.create -}}
-      {{- include "queues.rules.change" (dict "root" $ "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue "kind" "AdmissionCheck"
-          "namespace" "" "name" $name "fields" (dict "spec.controllerName" $check.controllerName)
-          "way" "Kueue rejects this change. Use a new key for the check.") -}}
-    {{- end -}}
+  {{- range $name, $check := .created.admissionChecks -}}
+    {{- include "queues.rules.change" (dict "root" $ "key" (printf "admissionChecks.%s" $name) "apiVersion" $kueue
+        "kind" "AdmissionCheck" "name" $name "fields" (dict "spec.controllerName" $check.controllerName)
+        "way" "Kueue rejects this change. Use a new key for the check.") -}}
   {{- end -}}
-  {{- range $name, $priority := .Values.priorities -}}
-    {{- if and $priority.create $priority.pods -}}
+  {{- range $name, $priority := .created.priorities -}}
+    {{- if $priority.pods -}}
       {{- include "queues.rules.change" (dict "root" $ "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1"
-          "kind" "PriorityClass" "namespace" "" "name" $name "fields" (dict "value" (int64 $priority.value))
+          "kind" "PriorityClass" "name" $name "fields" (dict "value" (int64 $priority.value))
           "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
     {{- end -}}
   {{- end -}}
@@ -48,12 +40,10 @@ before it changes anything. Without a cluster (helm template), lookups return no
   {{- end -}}
 {{- end -}}
 
-{{- /*
-The sentences for one object. Takes `root`, `key` in the values, apiVersion, kind, namespace and name, the new `fields` by
-path, and the `way` to make the change.
-*/ -}}
+{{- /* The sentences for one object. Takes `root`, `key` in the values, apiVersion, kind, namespace and name, the new `fields`
+by path, and the `way` to make the change. */ -}}
 {{- define "queues.rules.change" -}}
-  {{- $live := lookup .apiVersion .kind .namespace .name -}}
+  {{- $live := lookup .apiVersion .kind (.namespace | default "") .name -}}
   {{- if $live -}}
     {{- $owner := dig "metadata" "annotations" dict $live -}}
     {{- $other := and (get $owner "meta.helm.sh/release-name") (not (include "queues.ours" (dict "release" .root.Release "live" $live))) -}}

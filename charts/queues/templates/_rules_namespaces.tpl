@@ -1,7 +1,5 @@
-{{- /*
-Labels and annotations of a team's namespace, and those that its ClusterQueue requires (namespaceSelector). Takes `root`,
-`key`, `name`, `team` and `queue`, the entry of its ClusterQueue.
-*/ -}}
+{{- /* Labels and annotations of a team's namespace, and those that its ClusterQueue requires (namespaceSelector). Takes
+`root`, `key`, `name`, `team` and `queue`, the entry of its ClusterQueue. */ -}}
 {{- define "queues.rules.namespace" -}}
   {{- $space := .team.namespace -}}
   {{- $live := lookup "v1" "Namespace" "" $space -}}

@@ -12,9 +12,9 @@
       {{- end -}}
       {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $queue.quota "flavors" $flavors "parent" $queue.cohort
           "parentKey" (printf "%s.cohort" $key) "queue" true "chipsAlone" $queue.chipsAlone) -}}
-      {{- if and $queue.cohort (not (hasKey $cohorts $queue.cohort)) -}}
-        {{- printf "%s.cohort: unknown cohort %q (available in cohorts: %s).\n" $key $queue.cohort (keys $cohorts | sortAlpha | join ", " |
-            default "no entries") -}}
+      {{- with $queue.cohort -}}
+        {{- include "queues.rules.known" (dict "key" (printf "%s.cohort" $key) "what" "cohort" "name" . "map" "cohorts"
+            "entries" $cohorts) -}}
       {{- end -}}
       {{- if and (hasKey $queue "fairWeight") (not $queue.cohort) -}}
         {{- printf "%s.fairWeight is the queue's share of a cohort; it requires %s.cohort.\n" $key $key -}}
@@ -22,10 +22,8 @@
       {{- include "queues.rules.preemption" (dict "key" (printf "%s.preemption" $key) "preemption" $queue.preemption "cohort" $queue.cohort
           "priorities" $.Values.priorities "distinct" (len $values)) -}}
       {{- range $check, $on := $queue.admissionChecks -}}
-        {{- if not (hasKey $.Values.admissionChecks $check) -}}
-          {{- printf "%s.admissionChecks: unknown admission check %q (available in admissionChecks: %s).\n" $key $check
-              (keys $.Values.admissionChecks | sortAlpha | join ", " | default "no entries") -}}
-        {{- end -}}
+        {{- include "queues.rules.known" (dict "key" (printf "%s.admissionChecks" $key) "what" "admission check" "name" $check
+            "map" "admissionChecks" "entries" $.Values.admissionChecks) -}}
         {{- range $on -}}
           {{- if not (hasKey $queue.quota .) -}}
             {{- printf "%s.admissionChecks.%s: the quota has no flavor %q (it has: %s).\n" $key $check . (keys $queue.quota | sortAlpha |
@@ -54,10 +52,9 @@
     {{- end -}}
   {{- end -}}
   {{- with $given.maxPriorityThreshold -}}
-    {{- if not (hasKey $.priorities .) -}}
-      {{- printf "%s.maxPriorityThreshold: unknown priority %q (available in priorities: %s).\n" $.key . (keys $.priorities | sortAlpha |
-          join ", " | default "no entries") -}}
-    {{- else if ne $given.borrowWithinCohort "LowerPriority" -}}
+    {{- include "queues.rules.known" (dict "key" (printf "%s.maxPriorityThreshold" $.key) "what" "priority" "name" . "map" "priorities"
+        "entries" $.priorities) -}}
+    {{- if and (hasKey $.priorities .) (ne $given.borrowWithinCohort "LowerPriority") -}}
       {{- printf (print "%s.maxPriorityThreshold limits which runs borrowing preempts; it requires %s.borrowWithinCohort: "
           "LowerPriority.\n") $.key $.key -}}
     {{- end -}}
@@ -72,9 +69,9 @@
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
     {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $cohort.quota "flavors" $flavors "parent" $cohort.parent
         "parentKey" (printf "%s.parent" $key) "queue" false) -}}
-    {{- if and $cohort.parent (not (hasKey $cohorts $cohort.parent)) -}}
-      {{- printf "%s.parent: unknown cohort %q (available in cohorts: %s).\n" $key $cohort.parent (keys $cohorts | sortAlpha | join
-          ", ") -}}
+    {{- with $cohort.parent -}}
+      {{- include "queues.rules.known" (dict "key" (printf "%s.parent" $key) "what" "cohort" "name" . "map" "cohorts"
+          "entries" $cohorts) -}}
     {{- end -}}
     {{- if and (hasKey $cohort "fairWeight") (not $cohort.parent) -}}
       {{- printf "%s.fairWeight is the cohort's share of its parent; it requires %s.parent.\n" $key $key -}}

@@ -1,8 +1,5 @@
-{{- /*
-Problems of the quota of a ClusterQueue or a cohort. Takes `key` (…quota), `quota`, `flavors`,
-and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queue` (true) and
-`chipsAlone`.
-*/ -}}
+{{- /* Problems of the quota of a ClusterQueue or a cohort. Takes `key` (…quota), `quota`, `flavors`, and `parent` (the cohort
+to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queue` (true) and `chipsAlone`. */ -}}
 {{- define "queues.rules.quota" -}}
   {{- $kinds := dict "chips" (list) "cpu" (list) "whole" (list) "labelled" (list) "others" (list) -}}
   {{- /* If a flavor is invalid, its kind is unknown, so the rules for the quota as a whole are skipped. */ -}}
@@ -16,11 +13,9 @@ and `parent` (the cohort to borrow from, or "") with its key, `parentKey`. For a
   {{- range $name, $quota := .quota -}}
     {{- $key := printf "%s.%s" $.key $name -}}
     {{- $flavor := get $.flavors $name -}}
-    {{- if or (not $flavor) (dig "resolved" "error" "" ($flavor | default dict)) }}{{ $clear = false }}{{ end -}}
-    {{- if not $flavor -}}
-      {{- printf "%s: unknown flavor %q (available in flavors: %s).\n" $key $name (keys $.flavors | sortAlpha | join ", " | default
-          "no entries") -}}
-    {{- else if not $flavor.resolved.error -}}
+    {{- if dig "resolved" "error" (not $flavor) ($flavor | default dict) }}{{ $clear = false }}{{ end -}}
+    {{- include "queues.rules.known" (dict "key" $key "what" "flavor" "name" $name "map" "flavors" "entries" $.flavors) -}}
+    {{- if not (dig "resolved" "error" (not $flavor) ($flavor | default dict)) -}}
       {{- $one := dict "key" $key "quota" $quota "flavor" $flavor "parent" $.parent "parentKey" $.parentKey "queue" $.queue "some" $some -}}
       {{- include "queues.rules.quotaLimits" $one -}}
       {{- include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" (not (empty $flavor.resource))) $one -}}

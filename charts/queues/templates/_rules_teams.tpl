@@ -18,9 +18,9 @@
     {{- if not $team.clusterQueue -}}
       {{- printf "%s.clusterQueue is empty; set it to one of clusterQueues: %s.\n" $key (keys $queues | sortAlpha | join ", " | default
           "no entries") -}}
-    {{- else if not (hasKey $queues $team.clusterQueue) -}}
-      {{- printf "%s.clusterQueue: unknown ClusterQueue %q (available in clusterQueues: %s).\n" $key $team.clusterQueue
-          (keys $queues | sortAlpha | join ", " | default "no entries") -}}
+    {{- else -}}
+      {{- include "queues.rules.known" (dict "key" (printf "%s.clusterQueue" $key) "what" "ClusterQueue" "name" $team.clusterQueue
+          "map" "clusterQueues" "entries" $queues) -}}
     {{- end -}}
     {{- with get $namespaces $team.namespace -}}
       {{- printf "%s.namespace is %s, which teams.%s already uses; each team requires a namespace of its own.\n" $key $team.namespace . -}}
@@ -44,9 +44,8 @@
     {{- if and $team.serviceAccount.imagePullSecrets (not $team.serviceAccount.create) -}}
       {{- printf "%s.serviceAccount.imagePullSecrets requires %s.serviceAccount.create: true.\n" $key $key -}}
     {{- end -}}
-    {{- range $team.serviceAccount.imagePullSecrets -}}
-      {{- include "queues.rules.name" (dict "key" (printf "%s.serviceAccount.imagePullSecrets" $key) "name" . "max" 253) -}}
-    {{- end -}}
+    {{- include "queues.rules.names" (dict "key" (printf "%s.serviceAccount.imagePullSecrets" $key)
+        "names" $team.serviceAccount.imagePullSecrets "max" 253) -}}
     {{- include "queues.rules.namespace" (dict "root" $ "key" $key "name" $name "team" $team "queue" (get $queues $team.clusterQueue |
         default dict)) -}}
     {{- range $role := list "leads" "members" "viewers" -}}
@@ -72,19 +71,13 @@
       {{- end -}}
     {{- end -}}
     {{- range $team.priorities -}}
-      {{- if not (hasKey $priorities .) -}}
-        {{- printf "%s.priorities: unknown priority %q (available in priorities: %s).\n" $key . (keys $priorities | sortAlpha | join ", " |
-            default "no entries") -}}
-      {{- end -}}
+      {{- include "queues.rules.known" (dict "key" (printf "%s.priorities" $key) "what" "priority" "name" . "map" "priorities"
+          "entries" $priorities) -}}
     {{- end -}}
-    {{- range $field := list "queues" "serviceAccounts" -}}
-      {{- range get $team.allow $field -}}
-        {{- include "queues.rules.name" (dict "key" (printf "%s.allow.%s" $key $field) "name" . "max" 63) -}}
-      {{- end -}}
+    {{- range list "queues" "serviceAccounts" -}}
+      {{- include "queues.rules.names" (dict "key" (printf "%s.allow.%s" $key .) "names" (get $team.allow .) "max" 63) -}}
     {{- end -}}
-    {{- range $team.clusters -}}
-      {{- include "queues.rules.name" (dict "key" (printf "%s.clusters" $key) "name" . "max" 41) -}}
-    {{- end -}}
+    {{- include "queues.rules.names" (dict "key" (printf "%s.clusters" $key) "names" $team.clusters "max" 41) -}}
     {{- if and $team.k8sTokenAuth (not $team.clusters) -}}
       {{- printf "%s.k8sTokenAuth requires %s.clusters, the clusters that accept members' tokens.\n" $key $key -}}
     {{- end -}}
@@ -97,10 +90,8 @@
 
 {{- define "queues.rules.network" -}}
   {{- $network := .Values.network -}}
-  {{- range $field := list "operatorNamespaces" "fromNamespaces" "modelsFromNamespaces" -}}
-    {{- range get $network $field -}}
-      {{- include "queues.rules.name" (dict "key" (printf "network.%s" $field) "name" . "max" 63) -}}
-    {{- end -}}
+  {{- range list "operatorNamespaces" "fromNamespaces" "modelsFromNamespaces" -}}
+    {{- include "queues.rules.names" (dict "key" (printf "network.%s" .) "names" (get $network .) "max" 63) -}}
   {{- end -}}
   {{- $cidrs := dict -}}
   {{- range $field := list "proxyCidrs" "hostCidrs" "dnsCidrs" "httpsCidrs" }}{{ $_ := set $cidrs (printf "network.%s" $field)

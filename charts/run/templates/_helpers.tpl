@@ -2,10 +2,9 @@
   {{- .Values.run.name | default .Release.Name -}}
 {{- end -}}
 
-{{- /*
-run.validate: fail with a line for each problem; else set in the root context `hosts`, the hosts of the run as common.slices has
-them, and `slices`, the groups of hosts of its Ray cluster. Each manifest includes it before it reads the values.
-*/ -}}
+{{- /* run.validate: fail with a line for each problem; else set in the root context `hosts`, the hosts of the run as
+common.slices has them, and `slices`, the groups of hosts of its Ray cluster. Each manifest includes it before it reads the
+values. */ -}}
 {{- define "run.validate" -}}
   {{- include "common.ownValues" . -}}
   {{- $kind := .Values.run.kind -}}
@@ -63,6 +62,6 @@ valueFrom: {fieldRef: {fieldPath: "metadata.annotations['slipway.dev/attempt']"}
 {{- end }}
 {{- end }}
 {{- $name := include "run.name" . }}
-{{- include "common.metadata" (dict "root" . "name" $name "component" "run" "labels" (dict "slipway.dev/run" $name)
+{{- include "common.metadata" (dict "root" . "name" $name "component" "run" "label" "slipway.dev/run" "labels" dict
     "annotations" $annotations) }}
 {{- end -}}

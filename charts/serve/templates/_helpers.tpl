@@ -10,11 +10,9 @@
   {{- if gt (int64 .serve.replicas.max) (int64 .serve.replicas.min) }}true{{ end -}}
 {{- end -}}
 
-{{- /*
-serve.setCluster: set in the root context `cluster`, the values as the templates of the Ray cluster read them: each replica has a
-slice of its own, and the hosts have the API key, the folders of caches in the storage, and logs with the output of replicas;
-`slices`, its groups of hosts; and `resolved`, the slice of a replica. Renders nothing.
-*/ -}}
+{{- /* serve.setCluster: set in the root context `cluster`, the values as the templates of the Ray cluster read them: each
+replica has a slice of its own, and the hosts have the API key, the folders of caches in the storage, and logs with the output
+of replicas; `slices`, its groups of hosts; and `resolved`, the slice of a replica. Renders nothing. */ -}}
 {{- define "serve.setCluster" -}}
   {{- $serve := .Values.serve -}}
   {{- $values := deepCopy .Values -}}
@@ -49,30 +47,26 @@ slice of its own, and the hosts have the API key, the folders of caches in the s
   {{- end -}}
 {{- end -}}
 
-{{- /* serve.setArguments: set in `into` the arguments of the application (trainer/serving/settings.py). Takes `root`. */ -}}
-{{- define "serve.setArguments" -}}
-  {{- $serve := .root.Values.serve -}}
-  {{- $resolved := .root.resolved -}}
-  {{- $arguments := .into -}}
-  {{- $_ := set $arguments "model" (include "serve.model" .root.Values) -}}
-  {{- $_ := set $arguments "name" ($serve.name | default .root.Release.Name) -}}
-  {{- $_ := set $arguments "engine" $serve.engine -}}
-  {{- $_ := set $arguments "context_length" (int64 $serve.contextLength) -}}
-  {{- $_ := set $arguments "dtype" $serve.dtype -}}
-  {{- $_ := set $arguments "require_api_key" $serve.apiKey.required -}}
-  {{- $_ := set $arguments "max_requests" (int64 $serve.maxRequests) -}}
-  {{- if eq $serve.engine "vllm" -}}
-    {{- $_ := set $arguments "tensor_parallel_size" (int64 $resolved.chips) -}}
-    {{- $_ := set $arguments "hosts" (int64 $resolved.hosts) -}}
-    {{- $_ := set $arguments "engine_args" $serve.engineArgs -}}
-  {{- end -}}
+{{- /* serve.arguments: YAML of the arguments of the application (trainer/serving/settings.py). */ -}}
+{{- define "serve.arguments" -}}
+{{- $serve := .Values.serve -}}
+model: {{ include "serve.model" .Values | quote }}
+name: {{ $serve.name | default .Release.Name | quote }}
+engine: {{ $serve.engine }}
+context_length: {{ int64 $serve.contextLength }}
+dtype: {{ $serve.dtype }}
+require_api_key: {{ $serve.apiKey.required }}
+max_requests: {{ int64 $serve.maxRequests }}
+{{- if eq $serve.engine "vllm" }}
+tensor_parallel_size: {{ int64 .resolved.chips }}
+hosts: {{ int64 .resolved.hosts }}
+engine_args: {{ toJson $serve.engineArgs }}
+{{- end }}
 {{- end -}}
 
-{{- /*
-serve.deployment: YAML of the options of the deployment, in the form of Ray Serve's config file. A replica requests all
-chips of its host, or all CPUs of a host without chips, so that each host has one replica. A replica on several hosts
-requests them as a placement group with one bundle for each host, as vLLM's executor for TPUs expects them.
-*/ -}}
+{{- /* serve.deployment: YAML of the options of the deployment, in the form of Ray Serve's config file. A replica requests all
+chips of its host, or all CPUs of a host without chips, so that each host has one replica. A replica on several hosts requests
+them as a placement group with one bundle for each host, as vLLM's executor for TPUs expects them. */ -}}
 {{- define "serve.deployment" -}}
   {{- $serve := .Values.serve -}}
   {{- $resolved := .resolved -}}
@@ -112,11 +106,9 @@ requests them as a placement group with one bundle for each host, as vLLM's exec
 
 {{- /* serve.config: YAML of Ray Serve's config: one application, whose route is /. */ -}}
 {{- define "serve.config" -}}
-{{- $arguments := dict }}
-{{- include "serve.setArguments" (dict "root" . "into" $arguments) }}
 applications:
 - args:
-    {{- toYaml $arguments | nindent 4 }}
+    {{- include "serve.arguments" . | fromYaml | toYaml | nindent 4 }}
   deployments:
   - {{ include "serve.deployment" . | nindent 4 | trim }}
   import_path: trainer.serving.app:build

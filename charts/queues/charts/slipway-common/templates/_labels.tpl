@@ -18,16 +18,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
   {{- .queue.name | default .team.name -}}
 {{- end -}}
 
-{{- /*
-common.metadata: the metadata of a run, a Ray cluster or a model: with the labels that Kueue reads, and the team. Takes what
-common.labels takes, and the `labels` and `annotations` of the object (dicts).
-*/ -}}
+{{- /* common.metadata: the metadata of a run, a Ray cluster or a model: with the labels that Kueue reads, and the team. Takes
+what common.labels takes, and of the object `labels` and `annotations` (dicts), and `label`, the label with its name. */ -}}
 {{- define "common.metadata" -}}
 {{- $values := .root.Values -}}
 name: {{ .name | quote }}
 namespace: {{ include "common.namespace" .root | quote }}
 labels:
   {{- include "common.labels" . | nindent 2 }}
+  {{- with .label }}
+  {{ . }}: {{ $.name | quote }}
+  {{- end }}
   {{- $labels := deepCopy $values.commonLabels }}
   {{- with $values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end }}
   {{- with include "common.queue" $values }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end }}

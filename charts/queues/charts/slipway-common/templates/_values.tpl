@@ -1,15 +1,13 @@
 {{- /* Definitions that several manifests of charts/run and charts/ray-cluster use. */ -}}
 
-{{- /*
-common.slices: set `slices` in `into` to the groups of hosts. Each has `group` (its name), `key` (the key of its values), `slice` (the
-values of its slice and, under "resolved", the result of common.slice; under "labelSets" the labels of the nodes that it can
-use, one set for each of its alternatives, which differ in their provisioning; and under "provisionings" how its machines can
-be provisioned), and the cpu and memory of a host. Renders nothing.
+{{- /* common.slices: set `slices` in `into` to the groups of hosts. Each has `group` (its name), `key` (the key of its
+values), `slice` (the values of its slice and, under "resolved", the result of common.slice; under "labelSets" the labels of
+the nodes that it can use, one set for each of its alternatives, which differ in their provisioning; and under "provisionings"
+how its machines can be provisioned), and the cpu and memory of a host. Renders nothing.
 
-Takes `values`; `longLived`: include the groups of cluster.groups; `split`: make one group per slice if slice.placement
-is topology. Kueue places a pod set as a unit, so with topology-aware scheduling every slice of a Ray cluster must be a
-group of its own.
-*/ -}}
+Takes `values`; `longLived`: include the groups of cluster.groups; `split`: make one group per slice if slice.placement is
+topology. Kueue places a pod set as a unit, so with topology-aware scheduling every slice of a Ray cluster must be a group of
+its own. */ -}}
 {{- define "common.slices" -}}
   {{- $values := .values -}}
   {{- $groups := list (dict "group" "slice" "key" "slice" "slice" .values.slice "cpu" .values.worker.cpu "memory" .values.worker.memory) -}}
@@ -54,11 +52,9 @@ group of its own.
   {{- $_ := set (set . "labelSets" $sets) "provisionings" (uniq $provisionings) -}}
 {{- end -}}
 
-{{- /*
-common.dropNulls: remove the entries that are null from the maps of entries: an overlay removes an entry of another file
-with null, and Helm keeps such a null if the chart has no default for it. Renders nothing. Takes `values` and `keys`, the
-dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps.
-*/ -}}
+{{- /* common.dropNulls: remove the entries that are null from the maps of entries: an overlay removes an entry of another
+file with null, and Helm keeps such a null if the chart has no default for it. Renders nothing. Takes `values` and `keys`, the
+dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps. */ -}}
 {{- define "common.dropNulls" -}}
   {{- $tables := list
       "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes"
@@ -82,11 +78,9 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
   {{- end -}}
 {{- end -}}
 
-{{- /*
-common.ownValues: leave in the values of charts/run, charts/ray-cluster or charts/serve only what the chart has, and set its
-empty values: Helm removes the default of a key that is null, and null means empty. Takes Helm's root context. The generated
-keys.yaml of the chart has `others`, the dotted keys of other charts, and `empty`. Renders nothing.
-*/ -}}
+{{- /* common.ownValues: leave in the values of charts/run, charts/ray-cluster or charts/serve only what the chart has, and
+set its empty values: Helm removes the default of a key that is null, and null means empty. Takes Helm's root context. The
+generated keys.yaml of the chart has `others`, the dotted keys of other charts, and `empty`. Renders nothing. */ -}}
 {{- define "common.ownValues" -}}
   {{- $keys := .Files.Get "keys.yaml" | fromYaml -}}
   {{- range $key := $keys.others -}}

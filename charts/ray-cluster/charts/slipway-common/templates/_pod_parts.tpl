@@ -28,54 +28,48 @@ capabilities:
 
 {{- /* The container's own variables, then JAX's platform, which worker.env overrides, then those from Secrets. */ -}}
 {{- define "common.pod.env" -}}
-  {{- $env := .container.env | default list -}}
-  {{- if .head -}}
-    {{- range $name, $value := .values.head.env }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
-    {{- range $name, $secret := .values.head.secretEnv -}}
-      {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" $secret)) -}}
-    {{- end -}}
-  {{- else -}}
-    {{- $env = append $env (dict "name" "SLIPWAY_NODE" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) -}}
-    {{- $plain := dict "JAX_PLATFORMS" (get (dict "tpu" "tpu,cpu" "gpu" "cuda,cpu" "cpu" "cpu") .slice.resolved.kind) -}}
-    {{- if eq (include "common.resource" .slice.resolved) "amd.com/gpu" }}{{ $_ := set $plain "JAX_PLATFORMS" "rocm,cpu" }}{{ end -}}
-    {{- if eq .slice.resolved.kind "tpu" }}{{ $_ := set $plain "ENABLE_PJRT_COMPATIBILITY" "true" }}{{ end -}}
-    {{- range $name, $value := mergeOverwrite $plain .values.worker.env -}}
-      {{- $env = append $env (dict "name" $name "value" $value) -}}
-    {{- end -}}
-    {{- $secrets := .values.worker.secretEnv -}}
-    {{- with .values.tracking }}{{ with .wandb.secret }}
-      {{- if .name }}{{ $secrets = set (deepCopy $secrets) "WANDB_API_KEY" . }}{{ end -}}
-    {{- end }}{{ end -}}
-    {{- range $name, $secret := $secrets -}}
-      {{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $secret.name "key" $secret.key))) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- /* Notifications must not prevent a pod from starting: the Secret may be missing. */ -}}
-  {{- with .values.notify }}{{ with .secret -}}
-    {{- $secret := dict "name" . "key" "addresses" "optional" true -}}
-    {{- $env = append $env (dict "name" "SLIPWAY_NOTIFY" "valueFrom" (dict "secretKeyRef" $secret)) -}}
-  {{- end }}{{ end -}}
-  {{- with $env }}{{ toYaml . }}{{ end -}}
+{{- $own := ternary .values.head .values.worker .head }}
+{{- $plain := deepCopy $own.env }}
+{{- $secrets := deepCopy $own.secretEnv }}
+{{- with .container.env }}
+{{ toYaml . }}
+{{- end }}
+{{- if not .head }}
+- name: SLIPWAY_NODE
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- $jax := dict "JAX_PLATFORMS" (get (dict "tpu" "tpu,cpu" "gpu" "cuda,cpu" "cpu" "cpu") .slice.resolved.kind) }}
+{{- if eq (include "common.resource" .slice.resolved) "amd.com/gpu" }}{{ $_ := set $jax "JAX_PLATFORMS" "rocm,cpu" }}{{ end }}
+{{- if eq .slice.resolved.kind "tpu" }}{{ $_ := set $jax "ENABLE_PJRT_COMPATIBILITY" "true" }}{{ end }}
+{{- $plain = mergeOverwrite $jax $plain }}
+{{- with .values.tracking }}{{ with .wandb.secret }}
+{{- if .name }}{{ $_ := set $secrets "WANDB_API_KEY" . }}{{ end }}
+{{- end }}{{ end }}
+{{- end }}
+{{- range $name, $value := $plain }}
+{{ list (dict "name" $name "value" $value) | toYaml }}
+{{- end }}
+{{- range $name, $secret := $secrets }}
+{{ list (dict "name" $name "valueFrom" (dict "secretKeyRef" (pick $secret "name" "key"))) | toYaml }}
+{{- end }}
+{{- /* Notifications must not prevent a pod from starting: the Secret may be missing. */}}
+{{- with .values.notify }}{{ with .secret }}
+- name: SLIPWAY_NOTIFY
+  valueFrom: {secretKeyRef: {key: addresses, name: {{ quote . }}, optional: true}}
+{{- end }}{{ end }}
 {{- end -}}
 
 {{- /* Memory and chips have limits equal to their requests. CPU has none, so that a pod can use idle cores. */ -}}
 {{- define "common.pod.resources" -}}
-  {{- $requests := dict -}}
   {{- $limits := dict -}}
-  {{- with .cpu }}{{ $_ := set $requests "cpu" (include "common.quantity" .) }}{{ end -}}
-  {{- with .memory -}}
-    {{- $memory := include "common.quantity" . -}}
-    {{- $_ := set $requests "memory" $memory -}}
-    {{- $_ := set $limits "memory" $memory -}}
-  {{- end -}}
+  {{- with .memory }}{{ $_ := set $limits "memory" (include "common.quantity" .) }}{{ end -}}
   {{- if not .head -}}
     {{- $chips := include "common.quantity" .slice.resolved.chipsPerHost -}}
-    {{- with include "common.resource" .slice.resolved }}{{ $_ := set $requests . $chips }}{{ $_ := set $limits . $chips }}{{ end -}}
+    {{- with include "common.resource" .slice.resolved }}{{ $_ := set $limits . $chips }}{{ end -}}
   {{- end -}}
-  {{- $resources := dict -}}
-  {{- with $requests }}{{ $_ := set $resources "requests" . }}{{ end -}}
-  {{- with $limits }}{{ $_ := set $resources "limits" . }}{{ end -}}
-  {{- with $resources }}{{ toYaml . }}{{ end -}}
+  {{- $requests := deepCopy $limits -}}
+  {{- with .cpu }}{{ $_ := set $requests "cpu" (include "common.quantity" .) }}{{ end -}}
+  {{- with $limits }}{{ dict "limits" . | toYaml }}{{ end -}}
+  {{- with $requests }}{{ dict "requests" . | toYaml | nindent 0 }}{{ end -}}
 {{- end -}}
 
 {{- /* The annotations of the pod: those of the values, those with which GKE adds its gcsfuse sidecar, those of the arguments,

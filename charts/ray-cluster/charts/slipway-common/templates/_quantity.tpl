@@ -1,11 +1,9 @@
-{{- /*
-common.quantity: an amount in Kubernetes' canonical form, in which the API server stores it: the largest unit without a
+{{- /* common.quantity: an amount in Kubernetes' canonical form, in which the API server stores it: the largest unit without a
 fraction. 1000m is 1, 1024Mi is 1Gi, 0.5 is 500m, 5000 is 5k. Any other form would differ from the stored object in every
 comparison. Takes a number or a text.
 
-The result is rounded up to thousandths, as the API server rounds the resources of a pod. A text that is not an amount,
-or too large for 64 bits, is returned unchanged, for the rules or the API server to reject.
-*/ -}}
+The result is rounded up to thousandths, as the API server rounds the resources of a pod. A text that is not an amount, or too
+large for 64 bits, is returned unchanged, for the rules or the API server to reject. */ -}}
 {{- define "common.quantity" -}}
   {{- $text := ternary . (toJson .) (kindIs "string" .) | trimPrefix "+" -}}
   {{- $unit := regexFind "([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$" $text -}}

@@ -1,6 +1,5 @@
-{{- /*
-common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster), of a RayJob (charts/run) or of a RayService
-(charts/serve).
+{{- /* common.ray.spec: the spec of a Ray cluster, long-lived (charts/ray-cluster), of a RayJob (charts/run) or of a
+RayService (charts/serve).
 
 values            the values of the chart
 slices            the list of groups that common.slices returns
@@ -11,8 +10,7 @@ podLog            whether the trainer copies its output to the log of the head's
 attempt           the variable with the number of the run's attempt (dict); none in a long-lived cluster
 kubernetesTokens  whether Ray asks Kubernetes to check tokens; KubeRay supports this only for a long-lived cluster
 trains            whether the trainer runs on the hosts, and not another program
-servePort         the port of a served model; 0 or absent: the cluster serves none
-*/ -}}
+servePort         the port of a served model; 0 or absent: the cluster serves none */ -}}
 {{- define "common.ray.spec" -}}
   {{- include "common.limitTemplates" (dict "text" (include "common.ray.clusterSpec" .) "count" (add 1 (len .slices))) -}}
 {{- end -}}
@@ -100,10 +98,8 @@ workerGroupSpecs:
   {{- end }}
 {{- end -}}
 
-{{- /*
-A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value),
-because a host that is compiling answers late. The paths do not require a token.
-*/ -}}
+{{- /* A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value),
+because a host that is compiling answers late. The paths do not require a token. */ -}}
 {{- define "common.ray.probes" -}}
 readinessProbe:
   httpGet: {path: {{ .path }}, port: {{ .port }}}
@@ -119,13 +115,10 @@ livenessProbe:
   failureThreshold: 120
 {{- end -}}
 
-{{- /*
-common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
-preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a
-worker also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts, and Ray
-Serve starts a replica elsewhere and sends this one no more requests. Takes values; head (bool); serves: whether the
-pods serve a model.
-*/ -}}
+{{- /* common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
+preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a worker
+also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts, and Ray Serve starts
+a replica elsewhere and sends this one no more requests. Takes values; head (bool); serves: whether the pods serve a model. */ -}}
 {{- define "common.ray.lifecycle" -}}
 preStop:
   exec:

@@ -1,14 +1,10 @@
-{{- /*
-The chips, hosts and machine type of a slice, from the table of accelerators. launcher/config/accelerators.py computes
-the same; tests/charts/test_presets_slices.py compares the two for every shape.
-*/ -}}
+{{- /* The chips, hosts and machine type of a slice, from the table of accelerators. launcher/config/accelerators.py computes
+the same; tests/charts/test_presets_slices.py compares the two for every shape. */ -}}
 
-{{- /*
-common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) requests: what the table's row
-contains about one chip (kind, label, labelKey, resource, rayAcceleratorType, hbmGiB, peakTflops), name, machineType, topology, chipsPerHost
-and, per slice, chips and hosts. If there is no such slice, `error` is a sentence that starts with a key below `key`.
-Takes `slice`, `accelerators` (the table) and `key`. Sets `resolved` in `into`; renders nothing.
-*/ -}}
+{{- /* common.slice: JSON of the slice that `slice` (accelerator, topology, machineType, hosts) requests: what the table's row
+contains about one chip (kind, label, labelKey, resource, rayAcceleratorType, hbmGiB, peakTflops), name, machineType,
+topology, chipsPerHost and, per slice, chips and hosts. If there is no such slice, `error` is a sentence that starts with a
+key below `key`. Takes `slice`, `accelerators` (the table) and `key`. Sets `resolved` in `into`; renders nothing. */ -}}
 {{- define "common.slice" -}}
   {{- $name := .slice.accelerator -}}
   {{- $row := get .accelerators $name | default dict -}}
@@ -59,10 +55,8 @@ Takes `slice`, `accelerators` (the table) and `key`. Sets `resolved` in `into`; 
   {{- end -}}
 {{- end -}}
 
-{{- /*
-common.slice.machineTypes: the machine types that a TPU's `row` lists for the shape `topology`, the default first, joined
-by commas; "" if the row does not have the shape.
-*/ -}}
+{{- /* common.slice.machineTypes: the machine types that a TPU's `row` lists for the shape `topology`, the default first,
+joined by commas; "" if the row does not have the shape. */ -}}
 {{- define "common.slice.machineTypes" -}}
   {{- $listed := get (.row.topologies | default dict) .topology -}}
   {{- $larger := .row.larger -}}
@@ -110,12 +104,10 @@ by commas; "" if the row does not have the shape.
   {{- ternary (.resource | default "nvidia.com/gpu") (get (dict "tpu" "google.com/tpu") .kind) (eq .kind "gpu") -}}
 {{- end -}}
 
-{{- /*
-common.nodeLabels: set in `into` the labels that nodes with these machines have on GKE, or off GKE the label of the row. Pods
-select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable.
-Takes `accelerator` (the result of common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
-Renders nothing.
-*/ -}}
+{{- /* common.nodeLabels: set in `into` the labels that nodes with these machines have on GKE, or off GKE the label of the
+row. Pods select nodes by them, and flavors match them. The accelerator `cpu` has none, because any machine is suitable. Takes
+`accelerator` (the result of common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
+Renders nothing. */ -}}
 {{- define "common.nodeLabels" -}}
   {{- $labels := .into -}}
   {{- if eq .accelerator.kind "tpu" -}}

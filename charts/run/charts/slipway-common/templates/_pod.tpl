@@ -1,5 +1,4 @@
-{{- /*
-common.pod: YAML (metadata, spec) of the pod template for a Ray cluster's head and for every host of a slice.
+{{- /* common.pod: YAML (metadata, spec) of the pod template for a Ray cluster's head and for every host of a slice.
 
 values       the values of the chart; entries of head.pods or worker.pods replace those of `pods`
 head         whether the pod is the head of a Ray cluster
@@ -9,8 +8,7 @@ container    dict of name, command (list), ports (name: number), env (list, as i
 labels       dict, without that of the team
 annotations  dict; if the run config is in it, it is mounted as a file
 restart      restart policy; "" for the default of the owner
-token        whether the token of the service account is mounted
-*/ -}}
+token        whether the token of the service account is mounted */ -}}
 {{- define "common.pod" -}}
 {{- $_ := set . "pods" (mergeOverwrite (deepCopy .values.pods) (deepCopy (ternary .values.head.pods .values.worker.pods .head))) -}}
 {{- if .pods.extra -}}
@@ -109,7 +107,7 @@ spec:
           containerPort: {{ int64 $port }}
         {{- end }}
       {{- end }}
-      {{- with include "common.pod.env" . }}
+      {{- with include "common.pod.env" . | trim }}
       env:
         {{- . | nindent 8 }}
       {{- end }}
@@ -119,7 +117,7 @@ spec:
         - {{ ternary "configMapRef" "secretRef" (eq $kind "ConfigMap") }}: {name: {{ $name | quote }}}
         {{- end }}
       {{- end }}
-      {{- with include "common.pod.resources" . }}
+      {{- with include "common.pod.resources" . | trim }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}

@@ -1,9 +1,7 @@
-{{- /*
-common.rules: a sentence in a line for each problem of the values; of `values`, `kind` (ray-job, job-set, or
-cluster for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most
+{{- /* common.rules: a sentence in a line for each problem of the values; of `values`, `kind` (ray-job, job-set, or cluster
+for a release of charts/ray-cluster, serve for one of charts/serve), `name` and `named` (the key that gives the name). Most
 rules are in values.schema.json, which Helm evaluates first. Here are those that calculate or compare keys; for runs, the
-launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.json.
-*/ -}}
+launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.json. */ -}}
 {{- define "common.rules" -}}
 {{- $v := .values }}
 {{- $longLived := eq .kind "cluster" }}
@@ -57,19 +55,7 @@ launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.j
 {{- /* common.rules.group: problems of a group of hosts, as common.slices gives it. */ -}}
 {{- define "common.rules.group" -}}
   {{- with .slice.resolved.error }}{{ println . }}{{ end -}}
-  {{- $reservation := .slice.reservation -}}
-  {{- if and (eq .slice.provisioning "reservation") (not $reservation) -}}
-    {{- printf "%s.provisioning is reservation; %s.reservation must name it.\n" .key .key -}}
-  {{- else if and (ne .slice.provisioning "reservation") $reservation -}}
-    {{- printf "%s.reservation requires %s.provisioning: reservation; it is %s.\n" .key .key .slice.provisioning -}}
-  {{- end -}}
-  {{- if contains "/" $reservation -}}
-    {{- printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in worker.nodeSelector "
-        "(cloud.google.com/reservation-project: PROJECT).\n") .key $reservation -}}
-  {{- else if and $reservation (not (regexMatch (include "common.pattern.kubernetesName" .) $reservation)) -}}
-    {{- printf (print "%s.reservation: %q is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with "
-        "no hyphen at either end.\n") .key $reservation -}}
-  {{- end -}}
+  {{- include "common.rules.reservation" (dict "key" .key "of" .slice "labels" "worker.nodeSelector") -}}
   {{- if and (eq .slice.resolved.kind "cpu") (not (and .cpu .memory)) -}}
     {{- printf "%s.%s is empty; a %s host has no chips to request, so set the cpu and the memory that it needs.\n"
         (ternary "worker" .key (eq .key "slice")) (ternary "cpu" "memory" (empty .cpu)) .slice.accelerator -}}
@@ -78,6 +64,24 @@ launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.j
       (has .group (list "slice" "head" "headgroup"))) -}}
     {{- printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
         "headgroup, which are reserved.\n") .key .group -}}
+  {{- end -}}
+{{- end -}}
+
+{{- /* common.rules.reservation: problems of `provisioning` and `reservation` of a slice or a flavor, `of`, below `key`. `labels`
+is the key for more node labels. */ -}}
+{{- define "common.rules.reservation" -}}
+  {{- $reservation := .of.reservation -}}
+  {{- if and (eq .of.provisioning "reservation") (not $reservation) -}}
+    {{- printf "%s.provisioning is reservation; %s.reservation must name it.\n" .key .key -}}
+  {{- else if and $reservation (ne .of.provisioning "reservation") -}}
+    {{- printf "%s.reservation requires %s.provisioning: reservation; it is %s.\n" .key .key .of.provisioning -}}
+  {{- end -}}
+  {{- if contains "/" $reservation -}}
+    {{- printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in %s "
+        "(cloud.google.com/reservation-project: PROJECT).\n") .key $reservation .labels -}}
+  {{- else if and $reservation (not (regexMatch (include "common.pattern.kubernetesName" .) $reservation)) -}}
+    {{- printf (print "%s.reservation: %q is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with "
+        "no hyphen at either end.\n") .key $reservation -}}
   {{- end -}}
 {{- end -}}
 
@@ -104,10 +108,8 @@ launcher submits one object after another for the rest. Takes the values. */ -}}
   {{- end -}}
 {{- end -}}
 
-{{- /*
-common.rules.accelerators: contradictions in the rows that the values use of the table of accelerators; of `values` and
-`longLived`.
-*/ -}}
+{{- /* common.rules.accelerators: contradictions in the rows that the values use of the table of accelerators; of `values` and
+`longLived`. */ -}}
 {{- define "common.rules.accelerators" -}}
   {{- $used := list .values.slice.accelerator -}}
   {{- if .longLived }}{{ range .values.cluster.groups }}{{ $used = append $used .accelerator }}{{ end }}{{ end -}}

@@ -2,14 +2,11 @@
 charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cluster_rules.py estimates the length. */ -}}
 {{- define "common.limitTemplates" -}}
   {{- if gt (len .text) 262144 -}}
-    {{- fail (printf "\n%s\n" (include "common.limitTemplates.message" .count)) -}}
+    {{- include "common.fail" (printf (print "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the "
+        "maximum of an object; put long texts into files in the storage%s.") (int .count)
+        (ternary ", or use fewer groups of hosts" "" (gt (int .count) 2))) -}}
   {{- end -}}
   {{- .text -}}
-{{- end -}}
-
-{{- define "common.limitTemplates.message" -}}
-  {{- printf (print "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the maximum of an "
-      "object; put long texts into files in the storage%s.") (int .) (ternary ", or use fewer groups of hosts" "" (gt (int .) 2)) -}}
 {{- end -}}
 
 {{- /* common.rules.sizes: maps, lists and texts that are too large for an object, which Kubernetes stores several times. The
