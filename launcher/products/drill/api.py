@@ -8,42 +8,38 @@ import platform
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from launcher import api, distribution
 from launcher.errors import LauncherError
-from launcher.k8s.target import Target
-from launcher.products.drill.certificate import Observed, Outcome, judge
-from launcher.products.drill.faults import FAULTS, Fault
-from launcher.products.drill.run import DrillRun
-from launcher.products.drill.webhook import Webhook
+from launcher.products.drill import engine
+from launcher.products.drill.certificate import Outcome
+from launcher.products.drill.local.faults import FAULTS
+from launcher.products.drill.local.place import LocalPlace
+from launcher.products.drill.local.run import LOCAL
+from launcher.products.drill.training import Training
 
 VERSION = 1
-_LOCAL = Target(local=True)
-_STEPS, _PERIOD = 40, 10
-_FAULT_AT = 14
-"""The steps that are finished before a fault: four after a checkpoint."""
 _PATIENCE = 600.0
-_SETS = (
-    f"train.steps={_STEPS}",
-    f"train.checkpoint_period={_PERIOD}",
-    f"train.learning_rate_schedule_steps={_STEPS}",
-    "train.eval_interval=-1",
-    "run.maxRestarts=3",
-)
+_SETS = ("train.steps=40", "train.checkpoint_period=10", "train.eval_interval=-1", "run.maxRestarts=3")
+
+Numbers = Mapping[int, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of a drill."""
+    """The result of a drill. `numbers` are those of the run without a fault, by step."""
 
     date: str
+    place: str
+    steps: int
+    checkpoint_period: int
     outcomes: Sequence[Outcome]
+    numbers: Numbers = field(repr=False)
 
     @property
     def passed(self) -> bool:
@@ -57,22 +53,33 @@ class Certificate:
             "date": self.date,
             "slipway": distribution.version(),
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
-            "place": "this machine: Ray, two hosts on CPU",
-            "steps": _STEPS,
-            "checkpoint_period": _PERIOD,
+            "place": self.place,
+            "steps": self.steps,
+            "checkpoint_period": self.checkpoint_period,
             "passed": self.passed,
             "faults": [outcome.as_json() for outcome in self.outcomes],
         }
 
 
-def drill(faults: Sequence[str] = (), *, progress: Callable[[str], None] = lambda _: None) -> Certificate:
+def drill(
+    faults: Sequence[str] = (),
+    *,
+    files: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    numbers: Numbers | None = None,
+    patience: float = _PATIENCE,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Certificate:
     """Train a small model on this machine without a fault, and again with each of the faults (all by default).
+
+    `files` and `sets` override values of the training. With `numbers` of an earlier certificate with the same values,
+    the run without a fault is left out. A run that makes no progress for `patience` seconds is given up.
 
     The runs are in a temporary folder, apart from the user's runs, and are removed at the end, also after Ctrl-C.
     `progress` receives a sentence for each step of the drill. Raises LauncherError if a fault is not known, if the
     machine is not Linux, or if the undisturbed run fails.
     """
-    known = {fault.name: fault for fault in FAULTS}
+    known = [fault.name for fault in FAULTS]
     for name in faults:
         if name not in known:
             raise LauncherError(f'"{name}" is not a fault of a drill; use {", ".join(known)}.')
@@ -80,13 +87,20 @@ def drill(faults: Sequence[str] = (), *, progress: Callable[[str], None] = lambd
         raise LauncherError("launcher drill needs Linux: it finds the processes of its runs in /proc.")
     date = datetime.now(UTC).isoformat(timespec="seconds")
     with _own_folder() as runs:
-        progress("Training without a fault, to compare with.")
-        expected = _undisturbed(runs)
+        place = LocalPlace(runs, Training(["quickstart", *files], [*_SETS, *sets]), patience)
+        here = place.faults
+        for name in faults:
+            if name not in here:
+                raise LauncherError(f"{name} needs Ray, which a run of one host does not use; set slice.hosts to 2.")
+        chosen = [here[name] for name in dict.fromkeys(faults or here)]
+        if numbers is None:
+            progress("Training without a fault, to compare with.")
+            numbers = engine.undisturbed(place)
         outcomes = []
-        for fault in [known[name] for name in dict.fromkeys(faults)] or FAULTS:
+        for fault in chosen:
             progress(f"{fault.name}: {fault.about}.")
-            outcomes.append(_with_fault(fault, runs, expected.numbers()))
-        return Certificate(date, outcomes)
+            outcomes.append(engine.with_fault(fault, place, numbers))
+        return Certificate(date, place.about, place.steps, place.period, outcomes, numbers)
 
 
 @contextlib.contextmanager
@@ -99,69 +113,11 @@ def _own_folder() -> Iterator[Path]:
         yield home / "runs"
     finally:
         try:
-            for run in api.list_runs(lambda _: None, target=_LOCAL):
+            for run in api.list_runs(lambda _: None, target=LOCAL):
                 if not run.state.ended:
-                    api.cancel(run.name, target=_LOCAL)
+                    api.cancel(run.name, target=LOCAL)
         finally:
             os.environ.pop("SLIPWAY_HOME")
             if before is not None:
                 os.environ["SLIPWAY_HOME"] = before
             shutil.rmtree(home, ignore_errors=True)
-
-
-def _submit(name: str, webhook: Webhook | None) -> None:
-    address = [] if webhook is None else [f"worker.env.SLIPWAY_NOTIFY={webhook.address}"]
-    api.submit(api.plan(["quickstart"], [*_SETS, *address], name=name), target=_LOCAL)
-
-
-def _undisturbed(runs: Path) -> DrillRun:
-    _submit("undisturbed", None)
-    end = api.wait("undisturbed", timeout=_PATIENCE, target=_LOCAL)
-    if end.state != "succeeded":
-        raise LauncherError(f"The run without a fault has {end.state}: {end.reason}")
-    return DrillRun(runs / "undisturbed")
-
-
-def _with_fault(fault: Fault, runs: Path, expected: dict[int, tuple[Any, ...]]) -> Outcome:
-    run = DrillRun(runs / fault.name)
-    with Webhook() as webhook:
-        if fault.silent:
-            webhook.close()
-        _submit(run.name, webhook)
-        _until(lambda: run.steps() >= _FAULT_AT, run)
-        step = before = run.steps()
-        starts, at, since = len(run.starts()), time.monotonic(), time.time()
-        fault.inject(run)
-        seconds = None
-        if fault.resubmit:
-            _until(lambda: api.status(run.name, target=_LOCAL).state.ended, run, ended=True)
-            _submit(run.name, webhook)
-        while not api.status(run.name, target=_LOCAL).state.ended and time.monotonic() - at < _PATIENCE:
-            if len(run.starts()) == starts:
-                before = max(before, run.steps())  # it can train on before it stops
-            elif seconds is None and run.steps() > before:
-                seconds = time.monotonic() - at
-            time.sleep(0.1)
-        end = api.status(run.name, target=_LOCAL)
-        seen = Observed(
-            state=end.state.value,
-            reason=end.reason,
-            at_step=step,
-            before=before,
-            starts=run.starts(),
-            seconds=seconds,
-            spent=run.spent(since, seconds) if seconds else {},
-            numbers=run.numbers(),
-            notified=webhook.events(run.name),
-        )
-    return judge(fault, seen, expected, _PERIOD)
-
-
-def _until(check: Callable[[], bool], run: DrillRun, *, ended: bool = False) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not check():
-        if time.monotonic() > deadline:
-            raise LauncherError(f"The run {run.name} of the drill did not get there within {_PATIENCE:g} s.")
-        if not ended and (now := api.status(run.name, target=_LOCAL)).state.ended:
-            raise LauncherError(f"The run {run.name} of the drill ended before its fault: {now.reason or now.state}")
-        time.sleep(0.1)

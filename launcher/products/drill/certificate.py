@@ -15,7 +15,8 @@ class Observed:
 
     `at_step` is the number of steps that were finished at the fault, `before` those until the training stopped, and
     `starts` the step of each start of the training. `seconds` is the time from the fault to the first step after
-    `before`; None if there was none. `spent` are the seconds of it in each phase.
+    `before`; None if there was none. `spent` are the seconds of it in each phase. `notified` is None if the place has
+    no webhook. `stuck` is a sentence about a run that was given up, and `unseen` are the steps whose lines were lost.
     """
 
     state: str
@@ -26,7 +27,9 @@ class Observed:
     seconds: float | None
     spent: Mapping[str, float]
     numbers: Mapping[int, tuple[Any, ...]]
-    notified: Sequence[str]
+    notified: Sequence[str] | None
+    stuck: str = ""
+    unseen: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Outcome:
     seconds_to_next_step: float | None
     seconds_by_phase: Mapping[str, float]
     identical: bool
-    notified: Sequence[str]
+    notified: Sequence[str] | None
     problems: Sequence[str]
 
     def as_json(self) -> dict[str, Any]:
@@ -48,14 +51,16 @@ class Outcome:
         return {**asdict(self), "passed": not self.problems}
 
 
-def judge(fault: Fault, seen: Observed, expected: Mapping[int, tuple[Any, ...]], period: int) -> Outcome:
+def judge(fault: Fault[Any], seen: Observed, expected: Mapping[int, tuple[Any, ...]], period: int) -> Outcome:
     """Compare a run with the undisturbed one, whose numbers are `expected`. `period` is the steps of a checkpoint."""
     restarts = seen.starts[1:]
     lost = max(0, seen.before - restarts[0]) if restarts else 0
     problems = []
-    if seen.state != "succeeded":
+    if seen.stuck:
+        problems.append(seen.stuck)
+    elif seen.state != "succeeded":
         problems.append(f"The run ended as {seen.state}: {seen.reason or 'without a reason'}")
-    missing = sorted(set(expected) - set(seen.numbers))
+    missing = sorted(expected.keys() - seen.numbers.keys() - seen.unseen)
     different = sorted(step for step, row in seen.numbers.items() if expected.get(step) != row)
     if missing:
         problems.append(f"{len(missing)} steps have no line in metrics.jsonl, the first is step {missing[0]}.")
@@ -72,10 +77,11 @@ def judge(fault: Fault, seen: Observed, expected: Mapping[int, tuple[Any, ...]],
     elif seen.seconds is None:
         problems.append("No step was finished after the fault.")
     for event in fault.notified:
-        if event not in seen.notified:
+        if seen.notified is not None and event not in seen.notified:
             problems.append(f"The webhook received no notification of the event {event}.")
     identical = not missing and not different
     seconds = None if seen.seconds is None else round(seen.seconds, 1)
+    notified = None if seen.notified is None else list(dict.fromkeys(seen.notified))
     return Outcome(
-        fault.name, fault.about, seen.at_step, lost, seconds, dict(seen.spent), identical, list(seen.notified), problems
+        fault.name, fault.about, seen.at_step, lost, seconds, dict(seen.spent), identical, notified, problems
     )

@@ -1,35 +1,49 @@
-"""The run of a drill on this machine: its folder and its processes. A drill reads the files of the trainer."""
+"""A run of a drill: what its metrics and events show. Each place reads them in its own way."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from launcher.backends.local.processes import descendants
-from launcher.backends.local.record import read_lines, read_record
-from launcher.trainer_output import EVENTS_FILE, METRICS_FILE
+from launcher.backends.base import RunStatus
+from launcher.trainer_output import Event, EventKind
 
 _WHILE_TRAINING = ("training", "evaluation", "checkpoint")
 _EXACT = ("loss", "grad_norm", "param_norm", "learning_rate")
 
 
-@dataclass(frozen=True)
-class DrillRun:
-    """A run in `folder`, which has its name."""
+class DrillRun(ABC):
+    """A run of a drill."""
 
-    folder: Path
+    name: str
 
-    @property
-    def name(self) -> str:
-        return self.folder.name
+    @abstractmethod
+    def metrics(self) -> Iterable[dict[str, Any]]:
+        """Return the lines of metrics.jsonl so far."""
+
+    @abstractmethod
+    def events(self) -> Iterable[Event]:
+        """Return the events so far."""
+
+    @abstractmethod
+    def status(self) -> RunStatus:
+        """Return the current status."""
+
+    @abstractmethod
+    def submit(self) -> None:
+        """Start the run, or its next attempt."""
+
+    @abstractmethod
+    def notified(self) -> Sequence[str] | None:
+        """Return the events of the notifications that arrived, in order; None if the place has no webhook."""
 
     def numbers(self) -> dict[int, tuple[Any, ...]]:
         """Return the numbers of each step that must be equal bit for bit. JSON keeps every bit of a double."""
-        steps = (line for line in read_lines(self.folder / METRICS_FILE) if "loss" in line)
+        steps = (line for line in self.metrics() if "loss" in line)
         return {int(line["step"]): tuple(line.get(key) for key in _EXACT) for line in steps}
 
     def steps(self) -> int:
@@ -38,9 +52,15 @@ class DrillRun:
 
     def starts(self) -> list[int]:
         """Return the step of each start of the training."""
-        return [
-            int(line["step"]) for line in read_lines(self.folder / EVENTS_FILE) if line.get("event") == "loop_started"
-        ]
+        return [event.step or 0 for event in self.events() if event.kind is EventKind.LOOP_STARTED]
+
+    def steps_before_restart(self) -> int:
+        """Return the number of steps that were finished before the first restart, if that can be read afterwards."""
+        return 0
+
+    def unseen(self) -> frozenset[int]:
+        """Return the steps that were finished, but whose lines were lost with a pod."""
+        return frozenset()
 
     def spent(self, since: float, seconds: float) -> dict[str, float]:
         """Return the seconds of each phase in the `seconds` after a fault at `since` (Unix seconds).
@@ -49,32 +69,14 @@ class DrillRun:
         Ray has started new workers.
         """
         entered = [("detection", since)]
-        for line in read_lines(self.folder / EVENTS_FILE):
-            phase = {"phase": line.get("phase"), "worker_failed": "workers"}.get(str(line.get("event")))
-            if phase is None or (len(entered) == 1 and phase in _WHILE_TRAINING):
+        for event in self.events():
+            phase = {EventKind.PHASE: event.phase, EventKind.WORKER_FAILED: "workers"}.get(event.kind)
+            if not phase or (len(entered) == 1 and phase in _WHILE_TRAINING):
                 continue
-            at = datetime.fromisoformat(str(line["time"])).timestamp()
+            at = datetime.fromisoformat(event.time).timestamp()
             if since < at < since + seconds:
-                entered.append((str(phase), at))
+                entered.append((phase, at))
         spent: defaultdict[str, float] = defaultdict(float)
         for (phase, at), (_, until) in pairwise([*entered, ("", since + seconds)]):
             spent[phase] += until - at
         return {phase: round(each, 1) for phase, each in spent.items()}
-
-    def supervisor(self) -> int:
-        """Return the process that starts and restarts the trainer."""
-        pid = read_record(self.folder).pid
-        if pid is None:
-            raise ProcessLookupError("the run has not started")
-        return pid
-
-    def processes(self, pattern: str = "") -> list[int]:
-        """Return the processes of the run whose command line contains `pattern`, oldest first."""
-        return sorted(pid for pid in descendants(self.supervisor()) if pattern in _command_line(pid))
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:  # it has just ended
-        return ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher.products.drill.certificate import Observed, judge
-from launcher.products.drill.faults import FAULTS
+from launcher.products.drill.local.faults import FAULTS
 
 PERIOD = 10
 FAULT = {fault.name: fault for fault in FAULTS}

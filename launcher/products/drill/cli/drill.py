@@ -13,7 +13,7 @@ from launcher import api, formatting
 from launcher.cli import output
 from launcher.cli.options import format_option
 from launcher.errors import ExitCode, LauncherError
-from launcher.products.drill.faults import FAULTS
+from launcher.products.drill.local.faults import FAULTS
 
 if TYPE_CHECKING:
     from launcher.products.drill.api import Certificate
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     metavar="NAME",
     help=f"Only this fault; may be repeated: {', '.join(fault.name for fault in FAULTS)}.",
 )
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Values of the training; may be repeated.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value; may be repeated.")
 @click.option("--to", metavar="FILE", help="Also write the certificate (JSON) into a file.")
 @format_option
-def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
+def command(faults: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...], to: str | None, form: str) -> int:
     """Break a small training on this machine in several ways, and show what each fault costs.
 
     The training runs once without a fault, and again for each fault. A certificate has, for each fault, the steps that
@@ -43,7 +45,7 @@ def command(faults: tuple[str, ...], to: str | None, form: str) -> int:
         raise LauncherError(f"{to} cannot be written; choose a file in a folder that exists and that you may write.")
     for number in (signal.SIGTERM, signal.SIGHUP):  # a CI job that is cancelled cleans up, as after Ctrl-C
         signal.signal(number, signal.default_int_handler)
-    certificate = api.drill(faults, progress=output.narrate)
+    certificate = api.drill(faults, files=files, sets=sets, progress=output.narrate)
     tree = certificate.as_json()
     if to is not None:
         try:
@@ -60,7 +62,7 @@ def _text(certificate: Certificate) -> str:
         seconds = "-" if row.seconds_to_next_step is None else f"{row.seconds_to_next_step:.1f} s"
         losses = "identical" if row.identical else "different"
         result = "failed" if row.problems else "passed"
-        notified = ", ".join(row.notified) or "-"
+        notified = ", ".join(row.notified or ()) or "-"
         rows.append((row.fault, str(row.at_step), str(row.steps_lost), seconds, losses, notified, result))
     problems = [f"{row.fault}: {problem}" for row in certificate.outcomes for problem in row.problems]
     times = [(row.fault, _phases(row.seconds_by_phase)) for row in certificate.outcomes if row.seconds_by_phase]

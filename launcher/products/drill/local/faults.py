@@ -1,0 +1,79 @@
+"""The faults of a drill on this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from dataclasses import replace
+
+from launcher.products.drill.faults import Fault
+from launcher.products.drill.local.run import LocalRun
+
+_WORKER, _TRAINER = "ray::RayTrainWorker", "-m trainer "
+_FULL = 64 << 10
+"""Bytes that a file may have while the storage is full: metrics.jsonl is smaller, a checkpoint is larger."""
+
+
+def _kill_worker(run: LocalRun) -> None:
+    os.kill(run.processes(_WORKER)[-1], signal.SIGKILL)
+
+
+def _kill_raylet(run: LocalRun) -> None:
+    os.kill(run.processes("/raylet/raylet ")[0], signal.SIGKILL)
+
+
+def _kill_driver(run: LocalRun) -> None:
+    os.kill(run.processes(_TRAINER)[0], signal.SIGKILL)
+
+
+def _kill_supervisor(run: LocalRun) -> None:
+    os.kill(run.supervisor(), signal.SIGKILL)
+
+
+def _stop(run: LocalRun) -> None:
+    # The driver would end the run, as for its user. A worker is stopped as a host is before a preemption.
+    os.kill(run.processes(_WORKER if run.ray else _TRAINER)[-1], signal.SIGTERM)
+
+
+def _fill_storage(run: LocalRun) -> None:
+    for pid in run.processes(_WORKER if run.ray else _TRAINER):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (_FULL, resource.RLIM_INFINITY))
+
+
+FAULTS: tuple[Fault[LocalRun], ...] = (
+    Fault("worker-killed", "SIGKILL to the process of one host", _kill_worker),
+    Fault("node-killed", "SIGKILL to Ray's raylet, as if the node were gone", _kill_raylet),
+    Fault("driver-killed", "SIGKILL to the driver of the training", _kill_driver),
+    Fault(
+        "supervisor-killed",
+        "SIGKILL to the process that restarts the run; the run is submitted again",
+        _kill_supervisor,
+        resubmit=True,
+    ),
+    Fault("stopped", "SIGTERM to a host, as before a preemption", _stop, free=True, notified=("preempted", "ended")),
+    Fault(
+        "storage-full",
+        "the storage is full, which ends the run; it is submitted again when there is space",
+        _fill_storage,
+        notified=("ended",),
+        resubmit=True,
+        periods=2,  # a checkpoint is written while the training continues: its error is known at the next one
+    ),
+    Fault("webhook-down", "the webhook refuses connections", lambda _: None, free=True, notified=(), silent=True),
+)
+_OF_RAY = ("worker-killed", "node-killed")
+
+
+def faults(*, ray: bool) -> dict[str, Fault[LocalRun]]:
+    """Return the faults of a run with Ray, or of one host, by name.
+
+    One host has no workers of Ray, and reports SIGTERM as the end of its attempt, because its user may have sent it.
+    """
+    if ray:
+        return {fault.name: fault for fault in FAULTS}
+    alone = [fault for fault in FAULTS if fault.name not in _OF_RAY]
+    return {
+        fault.name: replace(fault, notified=tuple(event for event in fault.notified if event != "preempted"))
+        for fault in alone
+    }
