@@ -13,14 +13,15 @@ from launcher.products.drill.faults import Fault
 from launcher.products.drill.run import DrillRun
 
 UNDISTURBED = "undisturbed"
-_SECONDS_FOR_THE_LAST_LINES = 30.0
 
 
 class Place(Protocol):
-    """Where a drill trains. `about` describes it; `steps` and `period` are train.steps and train.checkpoint_period.
+    """Where a drill trains. `about` describes it, `faults` are those to inject, by name, and `left_out` has a sentence
+    for each that is not possible here. `steps` and `period` are train.steps and train.checkpoint_period.
 
     A fault is injected when `fault_at` steps are finished. A run that makes no progress for `patience` seconds is given
-    up, and `pause` are the seconds between two looks at it.
+    up, and `pause` are the seconds between two looks at it. `linger` are the seconds after the end of a run in which
+    its last lines and notifications may arrive.
     """
 
     about: str
@@ -28,9 +29,16 @@ class Place(Protocol):
     period: int
     fault_at: int
     pause: float
+    linger: float
     patience: float
 
-    def run(self, fault: Fault[Any] | None) -> AbstractContextManager[DrillRun]:
+    @property
+    def faults(self) -> Mapping[str, Fault[Any]]: ...
+
+    @property
+    def left_out(self) -> Mapping[str, str]: ...
+
+    def run(self, fault: Any) -> AbstractContextManager[DrillRun]:
         """Start a run for a fault, or without one. At the end of the context, the run is stopped if it trains."""
         ...
 
@@ -46,7 +54,7 @@ def undisturbed(place: Place) -> Mapping[int, tuple[Any, ...]]:
         end = run.status()
         if end.state != "succeeded":
             raise LauncherError(f"The run without a fault has {end.state}: {end.reason}")
-        deadline = time.monotonic() + _SECONDS_FOR_THE_LAST_LINES  # in a cluster, a log ends after its run
+        deadline = time.monotonic() + place.linger
         while len(numbers := run.numbers()) < place.steps and time.monotonic() < deadline:
             time.sleep(place.pause)
         if len(numbers) < place.steps:
@@ -107,10 +115,10 @@ class _Drilled:
             time.sleep(place.pause)
 
     def observed(self, steps: int) -> Observed:
-        """Return the observations, when the log has the last of the `steps`, or after a few seconds."""
+        """Return the observations, once the last of the `steps` and the notifications have arrived."""
         run, end = self._run, self._run.status()
-        deadline = time.monotonic() + (_SECONDS_FOR_THE_LAST_LINES if end.state == "succeeded" else 0)
-        while run.steps() < steps and time.monotonic() < deadline:
+        deadline = time.monotonic() + (0 if self.stuck else self._place.linger)
+        while time.monotonic() < deadline and not self._complete(steps):
             time.sleep(self._place.pause)
         return Observed(
             state=end.state.value,
@@ -125,6 +133,10 @@ class _Drilled:
             stuck=self.stuck,
             unseen=run.unseen(),
         )
+
+    def _complete(self, steps: int) -> bool:
+        notified = self._run.notified()
+        return self._run.steps() >= steps and (notified is None or {*self._fault.notified} <= {*notified})
 
 
 def _until(check: Callable[[], bool], what: str, place: Place) -> None:

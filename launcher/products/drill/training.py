@@ -19,14 +19,14 @@ _FEWEST_PERIODS = 3
 
 @dataclass(frozen=True)
 class Training:
-    """Values files and assignments, the later ones first."""
+    """Values files and assignments. Later ones override."""
 
     files: Sequence[str]
     sets: Sequence[str]
 
-    def plan(self, name: str, more: Sequence[str] = ()) -> LaunchPlan:
-        """Return the plan of a run, with `more` assignments. Raises CheckFailed."""
-        return api.plan([*self.files], [*self.sets, *more], name=name)
+    def plan(self, name: str, sets: Sequence[str] = (), files: Sequence[str] = ()) -> LaunchPlan:
+        """Return the plan of a run, with more assignments and files. Raises CheckFailed."""
+        return api.plan([*self.files, *files], [*self.sets, *sets], name=name)
 
     @cached_property
     def example(self) -> LaunchPlan:

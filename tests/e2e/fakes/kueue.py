@@ -169,7 +169,7 @@ class Kueue:
         order = sorted(
             waiting, key=lambda o: (-o["spec"]["priority"], o["metadata"]["creationTimestamp"], _creation_order(o))
         )
-        self._write_usage(queue, used)
+        self._write_usage(queue, used, {"admittedWorkloads": len(holding), "pendingWorkloads": len(waiting)})
         for one in order:
             wanted = _requests(one)
             short = {key: used.get(key, Decimal(0)) + wanted[key] - quota.get(key, Decimal(0)) for key in wanted}
@@ -191,8 +191,8 @@ class Kueue:
                 conditions.set("QuotaReserved", "False", "Pending", message)
                 self._status(one, {"conditions": conditions.all})
 
-    def _write_usage(self, queue: Object, used: Amounts) -> None:
-        """Write the used quota into the queue's status."""
+    def _write_usage(self, queue: Object, used: Amounts, counts: dict[str, int]) -> None:
+        """Write the used quota and the numbers of runs into the queue's status."""
         usage = [
             {
                 "name": flavor["name"],
@@ -204,9 +204,9 @@ class Kueue:
             for group in queue["spec"].get("resourceGroups", ())
             for flavor in group["flavors"]
         ]
-        if queue.get("status", {}).get("flavorsReservation") != usage:
-            path = f"{_BASE}/clusterqueues/{queue['metadata']['name']}/status"
-            self.api.merge(path, {"status": {"flavorsReservation": usage, "flavorsUsage": usage}})
+        status = {"flavorsReservation": usage, "flavorsUsage": usage, **counts}
+        if any(queue.get("status", {}).get(key) != value for key, value in status.items()):
+            self.api.merge(f"{_BASE}/clusterqueues/{queue['metadata']['name']}/status", {"status": status})
 
     def _preempt(self, one: Object, holding: list[Object], short: Amounts) -> None:
         lower = [h for h in holding if h["spec"]["priority"] < one["spec"]["priority"]]

@@ -23,6 +23,8 @@ class _Run:
     hosts: frozenset[str] = frozenset()  # uids of the pods that currently train
     attempt: str = ""
     begun: float = 0.0
+    started: bool = False
+    stopped: bool = False  # since the last start, a host received SIGTERM
     ended: dict[str, tuple[int, str]] = field(default_factory=dict)  # by attempt
     lines: list[str] = field(default_factory=list)  # what the storage keeps of the output
 
@@ -53,6 +55,7 @@ class Trainer:
         """One of the run's hosts received SIGTERM: write another checkpoint."""
         if found := self._runs.get((namespace, run)):
             found.checkpoint = max(found.checkpoint, found.step)
+            found.stopped = True
 
     def train(self, pods: list[Object], attempt: str, hosts: int, now: float) -> bool:
         """Continue the training of the run with these running pods, if all pods run. Returns whether it has ended.
@@ -79,8 +82,13 @@ class Trainer:
         if not run.begun:
             run.begun, run.step = now, run.checkpoint
             self._event(key, "loop_started", step=run.step, steps=steps, devices=hosts)
-            if not run.step:
+            if run.started and run.stopped:
+                self._notify(metadata, "preempted", "was preempted.")
+            elif run.started:
+                self._notify(metadata, "failed", "failed, and may restart.")
+            else:
                 self._notify(metadata, "started", "started training.")
+            run.started, run.stopped = True, False
         upto = min(steps, run.step + max(1, int((now - run.begun) / STEP_SECONDS)))
         run.begun = now
         lines = []

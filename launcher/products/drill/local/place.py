@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher import api
+from launcher.errors import LauncherError
 from launcher.products.drill.engine import UNDISTURBED
 from launcher.products.drill.faults import Fault
 from launcher.products.drill.local.faults import faults
@@ -17,16 +19,24 @@ from launcher.products.drill.training import Training
 
 
 class LocalPlace:
-    """Runs in the folder `runs`; see engine.Place."""
+    """Runs in the folder `runs`; see engine.Place. Raises LauncherError if one of the faults `only` is not possible."""
 
-    pause = 0.1
+    left_out: Mapping[str, str] = {}
 
-    def __init__(self, runs: Path, training: Training, patience: float) -> None:
+    pause, linger = 0.1, 0.0
+
+    def __init__(self, runs: Path, training: Training, only: Sequence[str], patience: float) -> None:
+        if sys.platform != "linux":
+            raise LauncherError("A drill on this machine needs Linux: it finds the processes of its runs in /proc.")
         self.patience, self._runs, self._training = patience, runs, training
         self.steps, self.period, self.fault_at = training.steps, training.period, training.fault_at
         hosts = training.hosts
         self.ray = hosts > 1
-        self.faults = faults(ray=self.ray)
+        here = faults(ray=self.ray)
+        for name in only:
+            if name not in here:
+                raise LauncherError(f"{name} needs Ray, which a run of one host does not use; set slice.hosts to 2.")
+        self.faults = {name: here[name] for name in only or here}
         self.about = f"this machine: {f'Ray, {hosts} hosts' if self.ray else 'one host'} on CPU"
 
     @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Drills in a namespace of a cluster."""

@@ -1,0 +1,213 @@
+"""`launcher drill` with a real API server: what it needs, what it refuses, and what is left when it is interrupted.
+
+Kueue, JobSet and the kubelet are those of tests/e2e/fakes, because the real ones are not available here. Their trainer
+trains nothing; tests/e2e/test_drill.py has the same drill for a cluster with the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.launching import JOB_SETS, LauncherCli, until
+from tests.e2e.fakes.cluster import controllers
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+JOB_SET = "jobset.x-k8s.io"
+RULES = [
+    {"apiGroups": [JOB_SET], "resources": ["jobsets"], "verbs": ["get", "list", "create", "patch", "delete"]},
+    {
+        "apiGroups": ["kueue.x-k8s.io"],
+        "resources": ["workloads", "localqueues", "clusterqueues"],
+        "verbs": ["get", "list", "patch"],
+    },
+    {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]},
+]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A cluster of this module, with the fake controllers."""
+    with ControlPlane.start(with_crds=True) as started, controllers(started):
+        yield started
+
+
+@pytest.fixture
+def cli(plane: ControlPlane, tmp_path: Path) -> Iterator[LauncherCli]:
+    """The launcher of an administrator, in a namespace with a queue that two trainings do not fit into."""
+    namespace = f"drill-{secrets.token_hex(3)}"
+    add_queue(plane, namespace)
+    made = LauncherCli(plane.admin, namespace, tmp_path)
+    yield made
+    made.close()
+    for run in made.runs(plane.api):
+        plane.api.delete(f"{JOB_SETS.format(namespace)}/{run['metadata']['name']}")
+    for kind in ("localqueues", "clusterqueues", "workloadpriorityclasses"):
+        for each in plane.api.items(f"{KUEUE}/{kind}"):
+            if each["metadata"]["name"].startswith(namespace):
+                place = f"namespaces/{namespace}/" if kind == "localqueues" else ""
+                plane.api.delete(f"{KUEUE}/{place}{kind}/{each['metadata']['name']}")
+
+
+def add_queue(plane: ControlPlane, namespace: str) -> None:
+    api = plane.api
+    plane.add_namespace(namespace)
+    kueue = "kueue.x-k8s.io/v1beta2"
+    resources = [{"name": "cpu", "nominalQuota": 3}, {"name": "memory", "nominalQuota": "12Gi"}]
+    flavor = {"name": "cpu", "resources": resources}
+    spec = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": [flavor]}],
+    }
+    claim = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "fake",
+    }
+    for obj in (
+        {"apiVersion": kueue, "kind": "ResourceFlavor", "metadata": {"name": "cpu"}, "spec": {}},
+        {"apiVersion": kueue, "kind": "ClusterQueue", "metadata": {"name": namespace}, "spec": spec},
+        {
+            "apiVersion": kueue,
+            "kind": "LocalQueue",
+            "metadata": {"name": namespace, "namespace": namespace},
+            "spec": {"clusterQueue": namespace},
+        },
+        *(
+            {
+                "apiVersion": kueue,
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": f"{namespace}-{name}"},
+                "value": value,
+            }
+            for name, value in (("low", 1), ("high", 1000))
+        ),
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "runs", "namespace": namespace},
+            "spec": claim,
+        },
+    ):
+        api.ensure(obj)
+
+
+def options(cli: LauncherCli, *more: str) -> list[str]:
+    file = cli.folder / "drill.yaml"
+    tree = {
+        "run": {"kind": "job-set", "graceSeconds": 1},
+        "queue": {"name": cli.namespace, "priority": ""},
+        "slice": {"accelerator": "cpu", "hosts": 2},
+        "image": {"repository": "example.invalid/slipway", "tag": "1.0.0"},
+        "storage": {"kind": "pvc", "claim": "runs"},
+        "train": {"steps": 60, "checkpoint_period": 20},
+    }
+    file.write_text(json.dumps(tree))
+    return ["drill", "-f", str(file), "-n", cli.namespace, *more]
+
+
+def left(cli: LauncherCli, api: Api) -> list[str]:
+    """Return what is left of drills in the namespace."""
+    paths = [JOB_SETS.format(cli.namespace), f"{KUEUE}/namespaces/{cli.namespace}/workloads"]
+    paths.append(f"/api/v1/namespaces/{cli.namespace}/pods")
+    return [each["metadata"]["name"] for path in paths for each in api.items(path)]
+
+
+def test_missing_rights_are_named_with_a_role(cli: LauncherCli, plane: ControlPlane) -> None:
+    user = f"user-{cli.namespace}"
+    theirs = LauncherCli(plane.kubeconfig_for(user, namespace=cli.namespace), cli.namespace, cli.folder)
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "runs", "namespace": cli.namespace}}
+    binding = {
+        **role,
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "runs"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": rbac}],
+    }
+    done = theirs(*options(cli, "--yes"))
+    assert done.code == 1
+    assert done.err.startswith(
+        f"Error: In the namespace {cli.namespace} you may not get jobsets of {JOB_SET}, list jobsets of {JOB_SET}, "
+    ), done.err
+    plane.api.create({**role, "rules": RULES})
+    plane.api.create(binding)
+    until(lambda: "delete pods" in theirs(*options(cli, "--yes", "--fault", "pod-killed")).err, 30)
+    done = theirs(*options(cli, "--yes", "--fault", "pod-killed"))
+    assert done.err.splitlines()[0] == (
+        f"Error: In the namespace {cli.namespace} you may not delete pods, which a drill needs."
+    )
+    assert "verbs: [delete]" in done.err
+    assert left(cli, plane.api) == []
+
+
+def test_runs_of_others_are_reported_and_not_preempted(cli: LauncherCli, plane: ControlPlane) -> None:
+    other = cli.values(
+        name="theirs",
+        run={"command": ["sleep", "6000"]},
+        team={"name": "", "namespace": ""},
+        queue={"name": cli.namespace, "priority": f"{cli.namespace}-low"},
+        slice={"accelerator": "cpu", "topology": "", "hosts": 1},
+        worker={"cpu": "1", "memory": "1Gi"},
+        storage={"kind": "local", "bucket": ""},
+    )
+    assert cli("submit", "-f", other, "-n", cli.namespace, "--detach").code == 0
+    until(lambda: plane.api.get(f"{KUEUE}/clusterqueues/{cli.namespace}")["status"].get("admittedWorkloads"), 60)
+    done = cli(*options(cli, "--yes", "--fault", "preempted"))
+    assert done.code == 1
+    assert f"Other runs are in the queue {cli.namespace}: theirs. A run of a high priority could preempt" in done.err
+    done = cli(*options(cli))
+    assert done.code == 2, done.err
+    assert f"Other runs are in the queue {cli.namespace}: theirs. The drill takes quota" in " ".join(done.err.split())
+    assert "preempted is left out: " in done.err
+    assert "Confirmation needs a terminal; to drill without confirmation, use --yes." in done.err
+    assert [each["metadata"]["name"] for each in cli.runs(plane.api)] == ["theirs"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.steps=50", "Error: A drill needs at least 3 periods of checkpoints"),
+        ("train.enable_checkpointing=false", "Error: A drill needs a training with checkpoints"),
+        ("queue.name=none", "Error: The queue none does not exist in the namespace"),
+    ],
+)
+def test_an_impossible_drill_creates_nothing(cli: LauncherCli, plane: ControlPlane, setting: str, message: str) -> None:
+    done = cli(*options(cli, "--yes", "--set", setting))
+    assert done.code == 1
+    assert message in done.err
+    assert left(cli, plane.api) == []
+
+
+def test_a_drill_passes_and_leaves_nothing(cli: LauncherCli, plane: ControlPlane) -> None:
+    done = cli(*options(cli, "--yes", "-o", "json"))
+    assert done.code == 0, (done.out, done.err)
+    certificate = json.loads(done.out)
+    rows = {row["fault"]: row for row in certificate["faults"]}
+    assert list(rows) == ["pod-killed", "evicted", "preempted", "webhook-down"]
+    assert rows["evicted"]["steps_lost"] == rows["preempted"]["steps_lost"] == 0
+    assert rows["pod-killed"]["notified"] == ["failed", "ended"]
+    assert rows["preempted"]["notified"] == ["preempted", "ended"]
+    assert left(cli, plane.api) == []
+
+
+@pytest.mark.parametrize("moment", ["-hook", "-undisturbed", "-urgent"])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
+def test_an_interrupted_drill_leaves_nothing(
+    cli: LauncherCli, plane: ControlPlane, moment: str, number: signal.Signals
+) -> None:
+    process = cli.start(*options(cli, "--yes", "--fault", "preempted"))
+    until(lambda: any(run["metadata"]["name"].endswith(moment) for run in cli.runs(plane.api)), 120)
+    process.send_signal(number)
+    process.send_signal(signal.SIGINT)  # the second one is ignored
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 130, err
+    assert "Removing the runs of the drill." in err
+    assert left(cli, plane.api) == []
