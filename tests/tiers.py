@@ -43,7 +43,7 @@ TIERS = (
         "training",
         "whole runs of the trainer, with and without Ray; kills and resumes",
         r"tests/(trainer/test_(training|alerts|serving|replica_logs|without_ray|stop_signals|ray_job|ray_cluster|storage|kept_output|tuning|lora|preferences|mixture|weights|weights_killed|weights_memory)"
-        r"|cli/test_training|products/drill/test_drill)\.py",
+        r"|cli/test_training|products/drill/test_(drill|guards))\.py",
         group="training",
     ),
     Tier(
@@ -209,6 +209,8 @@ LONG = frozenset(
         "tests/products/planner/test_presets_tuned.py::test_the_first_is_as_fast_as_it_says",
         # Three trainings under Ray, and one that is interrupted.
         "tests/products/drill/test_drill.py",
+        # A training for each guard. test_certificate.py has the judgement of a drill.
+        "tests/products/drill/test_guards.py::test_a_drill_fails_without_the_guard",
         # MaxText itself, for each preset and model. They change with its version, whose update runs the workflow.
         "tests/unit/test_model_table.py",
         "tests/unit/test_presets_models.py::test_maxtext_accepts_every_model_with_a_slice",

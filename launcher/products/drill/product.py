@@ -9,8 +9,12 @@ PRODUCT = Product(
     package="launcher.products.drill.cli",
     commands={
         "drill": Command(
-            "Break a small training on this machine in several ways, and show what each fault costs.",
-            ("launcher drill", "launcher drill --fault worker-killed --fault stopped --to certificate.json"),
+            "Break a small training in several ways, here or in a cluster, and show what each fault costs.",
+            (
+                "launcher drill",
+                "launcher drill --fault worker-killed --fault stopped --to certificate.json",
+                "launcher drill -n research -f run.yaml",
+            ),
             "docs/how-to/drill.md",
         ),
     },

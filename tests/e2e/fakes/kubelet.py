@@ -148,8 +148,8 @@ class Kubelets:
         if pod["status"].get("phase") in ("Running", "Pending"):
             graceful = bool(metadata.get("deletionGracePeriodSeconds"))
             run = metadata.get("labels", {}).get("slipway.dev/run")
-            if graceful and run and _attempt(pod):
-                self.trainer.terminate(metadata["namespace"], run)
+            if run and _attempt(pod):
+                (self.trainer.terminate if graceful else self.trainer.kill)(metadata["namespace"], run)
             self._end(pod, 3 if graceful and _attempt(pod) else 137)
         self.replicas.stop(metadata["uid"])
         self.api.delete(f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}", grace=0)

@@ -25,6 +25,7 @@ class _Run:
     begun: float = 0.0
     started: bool = False
     stopped: bool = False  # since the last start, a host received SIGTERM
+    killed: bool = False  # since the last start, a host was killed: no checkpoint is written any more
     ended: dict[str, tuple[int, str]] = field(default_factory=dict)  # by attempt
     lines: list[str] = field(default_factory=list)  # what the storage keeps of the output
 
@@ -53,9 +54,16 @@ class Trainer:
 
     def terminate(self, namespace: str, run: str) -> None:
         """One of the run's hosts received SIGTERM: write another checkpoint."""
-        if found := self._runs.get((namespace, run)):
+        found = self._runs.get((namespace, run))
+        if found and not found.killed:
             found.checkpoint = max(found.checkpoint, found.step)
             found.stopped = True
+
+    def kill(self, namespace: str, run: str) -> None:
+        """One of the run's hosts was killed."""
+        found = self._runs.get((namespace, run))
+        if found and not found.stopped:
+            found.killed = True
 
     def train(self, pods: list[Object], attempt: str, hosts: int, now: float) -> bool:
         """Continue the training of the run with these running pods, if all pods run. Returns whether it has ended.
@@ -88,7 +96,7 @@ class Trainer:
                 self._notify(metadata, "failed", "failed, and may restart.")
             else:
                 self._notify(metadata, "started", "started training.")
-            run.started, run.stopped = True, False
+            run.started, run.stopped, run.killed = True, False, False
         upto = min(steps, run.step + max(1, int((now - run.begun) / STEP_SECONDS)))
         run.begun = now
         lines = []

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from launcher import formatting
+from launcher.products.drill.api import Certificate
 from launcher.products.drill.certificate import Observed, judge
+from launcher.products.drill.cli.drill import text_of
 from launcher.products.drill.local.faults import FAULTS
 
 PERIOD = 10
@@ -16,6 +19,16 @@ NUMBERS = {step: (10.0 - step / 10, 1.0) for step in range(40)}
 KILLED = Observed("succeeded", "", 14, 14, [0, 10], 21.34, {"ray": 20.8}, NUMBERS, ["failed", "ended"])
 STOPPED = Observed("succeeded", "", 14, 15, [0, 15], 20.0, {}, NUMBERS, ["preempted", "ended"])
 SILENT = Observed("succeeded", "", 14, 14, [0], None, {}, NUMBERS, [])
+
+SPENT = {
+    "detection": 10.5,
+    "workers": 12.5,
+    "ray": 11.5,
+    "imports": 21.5,
+    "data": 12.5,
+    "compile": 8.5,
+    "training": 3.5,
+}
 
 
 def test_a_run_that_keeps_the_promises_passes() -> None:
@@ -40,8 +53,33 @@ def test_a_run_that_keeps_the_promises_passes() -> None:
         ("stopped", STOPPED, {"starts": [0, 10]}, "5 steps were lost; at most 0 may be."),
         ("stopped", STOPPED, {"notified": ["ended"]}, "The webhook received no notification of the event preempted."),
         ("webhook-down", SILENT, {"starts": [0, 10]}, "The training started again, although only a notification"),
+        ("worker-killed", KILLED, {"stuck": "The run did not end.", "state": "running"}, "The run did not end."),
     ],
 )
 def test_a_broken_promise_fails(fault: str, seen: Observed, changes: dict[str, Any], problem: str) -> None:
     problems = judge(FAULT[fault], replace(seen, **changes), NUMBERS, PERIOD).problems
     assert any(sentence.startswith(problem) for sentence in problems), problems
+
+
+def test_what_a_place_cannot_show_is_not_a_problem() -> None:
+    """In a cluster, the last lines of a killed pod are lost with it; and on chips there is no webhook."""
+    numbers = {step: row for step, row in NUMBERS.items() if step not in (14, 15)}
+    seen = replace(STOPPED, starts=[0, 16], before=14, numbers=numbers, unseen=frozenset({14, 15}), notified=None)
+    assert judge(FAULT["stopped"], seen, NUMBERS, PERIOD).problems == []
+    assert judge(FAULT["stopped"], replace(seen, unseen=frozenset()), NUMBERS, PERIOD).problems == [
+        "2 steps have no line in metrics.jsonl, the first is step 14."
+    ]
+
+
+def test_the_tables_fit_into_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [judge(fault, replace(KILLED, spent=SPENT), NUMBERS, PERIOD) for fault in FAULTS]
+    certificate = Certificate(
+        "2026-11-28T09:00:00+00:00", "here", 40, PERIOD, outcomes, {"evicted": "No right."}, NUMBERS
+    )
+    for columns in (80, 100):
+        monkeypatch.setattr(formatting, "terminal_columns", lambda columns=columns: columns)
+        lines = text_of(certificate).splitlines()
+        assert max(map(len, lines)) <= columns
+        assert lines[0].split() == ["FAULT", "STEP", "LOST", "NEXT", "STEP", "LOSSES", "NOTIFIED", "RESULT"]
+        assert lines[1].split() == ["worker-killed", "14", "4", "21.3", "s", "identical", "failed,", "ended", "passed"]
+        assert "evicted was left out: No right." in lines

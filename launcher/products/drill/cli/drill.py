@@ -38,7 +38,7 @@ def command(
     target: Target,
     form: str,
 ) -> int:
-    """Break a small training in several ways, on this machine or in a cluster, and show what each fault costs.
+    """Break a small training in several ways, here or in a cluster, and show what each fault costs.
 
     The training runs once without a fault, and again for each fault. A certificate has, for each fault, the steps that
     were lost, the seconds to the next step, whether the losses equal those of the run without a fault bit for bit, and
@@ -76,11 +76,12 @@ def command(
             Path(to).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise LauncherError(f"{to} cannot be written: {error.strerror}.") from error
-    output.emit(tree, form, _text(certificate))
+    output.emit(tree, form, text_of(certificate))
     return ExitCode.DONE if certificate.passed else ExitCode.FAILURE
 
 
-def _text(certificate: Certificate) -> str:
+def text_of(certificate: Certificate) -> str:
+    """Return the tables of a certificate, the problems, and the faults that were left out."""
     rows = [("FAULT", "STEP", "LOST", "NEXT STEP", "LOSSES", "NOTIFIED", "RESULT")]
     for row in certificate.outcomes:
         seconds = "-" if row.seconds_to_next_step is None else f"{row.seconds_to_next_step:.1f} s"

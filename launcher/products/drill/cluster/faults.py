@@ -81,6 +81,8 @@ def _preempt(run: ClusterRun) -> None:
     with place.submitted(plan):
         deadline = time.monotonic() + place.patience
         while (now := api.status(plan.name, target=place.target)).state in _WAITS:
+            if run.status().state.ended:
+                raise LauncherError("The run ended before another run took its quota; set more train.steps.")
             if time.monotonic() > deadline:
                 raise LauncherError(f"The run of a higher priority is still {now.state}: {now.reason}")
             time.sleep(place.pause)

@@ -82,6 +82,8 @@ class ClusterPlace:
         for fault in FAULTS:
             if only and fault.name not in only:
                 continue
+            if not only and self._training.example.kind not in fault.kinds:
+                continue
             reason, error = self._impossible(fault)
             if reason and only:
                 raise error or LauncherError(f"{fault.name} is not possible: {reason}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Api
+from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import JOB_SETS, LauncherCli, until
 from tests.e2e.fakes.cluster import controllers
@@ -72,7 +72,7 @@ def add_queue(plane: ControlPlane, namespace: str) -> None:
         "resources": {"requests": {"storage": "1Gi"}},
         "storageClassName": "fake",
     }
-    for obj in (
+    objects: list[Object] = [
         {"apiVersion": kueue, "kind": "ResourceFlavor", "metadata": {"name": "cpu"}, "spec": {}},
         {"apiVersion": kueue, "kind": "ClusterQueue", "metadata": {"name": namespace}, "spec": spec},
         {
@@ -96,7 +96,8 @@ def add_queue(plane: ControlPlane, namespace: str) -> None:
             "metadata": {"name": "runs", "namespace": namespace},
             "spec": claim,
         },
-    ):
+    ]
+    for obj in objects:
         api.ensure(obj)
 
 
@@ -108,7 +109,7 @@ def options(cli: LauncherCli, *more: str) -> list[str]:
         "slice": {"accelerator": "cpu", "hosts": 2},
         "image": {"repository": "example.invalid/slipway", "tag": "1.0.0"},
         "storage": {"kind": "pvc", "claim": "runs"},
-        "train": {"steps": 60, "checkpoint_period": 20},
+        "train": {"steps": 120, "checkpoint_period": 20},
     }
     file.write_text(json.dumps(tree))
     return ["drill", "-f", str(file), "-n", cli.namespace, *more]
@@ -188,7 +189,8 @@ def test_an_impossible_drill_creates_nothing(cli: LauncherCli, plane: ControlPla
 
 def test_a_drill_passes_and_leaves_nothing(cli: LauncherCli, plane: ControlPlane) -> None:
     done = cli(*options(cli, "--yes", "-o", "json"))
-    assert done.code == 0, (done.out, done.err)
+    print(done.out, done.err)  # pytest shortens the text of an assertion
+    assert done.code == 0
     certificate = json.loads(done.out)
     rows = {row["fault"]: row for row in certificate["faults"]}
     assert list(rows) == ["pod-killed", "evicted", "preempted", "webhook-down"]
