@@ -1,4 +1,4 @@
-"""What a fault of a drill is. local.py and cluster/faults.py have those of each place."""
+"""A fault of a drill. local/faults.py and cluster/faults.py list those of each place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drill reads from the log of a run in a cluster, whose last lines can be lost with a pod."""
+"""A drill reads the log of a run in a cluster, whose last lines can be lost with a pod."""
 
 from __future__ import annotations
 

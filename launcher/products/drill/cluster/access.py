@@ -1,4 +1,4 @@
-"""What a drill needs in a namespace: rights, queues, priorities; and whose runs are in the queue."""
+"""The rights, queues and priorities that a drill needs in a namespace, and the runs of others in its queue."""
 
 from __future__ import annotations
 

@@ -195,8 +195,9 @@ def test_a_drill_passes_and_leaves_nothing(cli: LauncherCli, plane: ControlPlane
     rows = {row["fault"]: row for row in certificate["faults"]}
     assert list(rows) == ["pod-killed", "evicted", "preempted", "webhook-down"]
     assert rows["evicted"]["steps_lost"] == rows["preempted"]["steps_lost"] == 0
-    assert rows["pod-killed"]["notified"] == ["failed", "ended"]
-    assert rows["preempted"]["notified"] == ["preempted", "ended"]
+    assert rows["pod-killed"]["steps_lost"] > 0
+    assert "failed" in rows["pod-killed"]["notified"]
+    assert "preempted" in rows["preempted"]["notified"]
     assert left(cli, plane.api) == []
 
 
