@@ -82,7 +82,7 @@ def drill(
 
     `target` is this machine, or a namespace of a cluster. `files` and `sets` override values of the training; for a
     cluster, they name at least the image and the storage. With `numbers` of an earlier certificate with the same
-    values, the run without a fault is left out. A run that makes no progress for `patience` seconds is stopped, and fails.
+    values, the run without a fault is left out. A run that makes no progress for `patience` seconds fails.
 
     On this machine, the runs are in a temporary folder, apart from the user's runs. In a cluster, their names begin
     with drill-, and `approve` receives sentences about what is about to be created there; it raises an error to prevent

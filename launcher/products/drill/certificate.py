@@ -16,7 +16,7 @@ class Observed:
     `at_step` is the number of steps that were finished at the fault, `before` those until the training stopped, and
     `starts` the step of each start of the training. `seconds` is the time from the fault to the first step after
     `before`; None if there was none. `spent` are the seconds of it in each phase. `notified` is None if the place has
-    no webhook. `stuck` is a sentence about a run that makes no progress, and `unseen` are the steps whose lines were lost.
+    no webhook. `stuck` is a sentence about a run without progress, and `unseen` are the steps whose lines were lost.
     """
 
     state: str

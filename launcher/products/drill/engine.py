@@ -16,8 +16,8 @@ UNDISTURBED = "undisturbed"
 
 
 class Place(Protocol):
-    """The place in which a drill trains. `about` describes it. `faults` are those to inject, by name, and `left_out` has
-    a sentence for each that is not possible. `steps` and `period` are train.steps and train.checkpoint_period.
+    """The place in which a drill trains. `about` describes it. `faults` are those to inject, by name, and `left_out`
+    has a sentence for each that is not possible. `steps` and `period` are train.steps and train.checkpoint_period.
 
     A fault is injected when `fault_at` steps are finished. A run that makes no progress for `patience` seconds is
     stopped. `pause` is the number of seconds between two looks at a run, and `linger` that after its end in which its
