@@ -33,10 +33,10 @@ class Training:
         """The plan of a run. Raises LauncherError if a drill cannot use it: without checkpoints, or with few steps."""
         plan = self.plan("drill")
         train = plan.config.get("train") or {}
-        steps, period = int(train.get("steps") or 0), int(train.get("checkpoint_period") or 0)
+        steps, period = train.get("steps"), train.get("checkpoint_period")
         if plan.config["run"].get("command") or train.get("enable_checkpointing") is False:
             raise LauncherError("A drill needs a training with checkpoints: leave out run.command, and enable them.")
-        if period < 2 or steps < _FEWEST_PERIODS * period:
+        if not isinstance(period, int) or period < 2 or not isinstance(steps, int) or steps < _FEWEST_PERIODS * period:
             raise LauncherError(
                 f"A drill needs at least {_FEWEST_PERIODS} periods of checkpoints of 2 steps or more: train.steps is "
                 f"{steps}, and train.checkpoint_period is {period}."
