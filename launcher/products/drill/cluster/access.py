@@ -67,7 +67,7 @@ class Others:
             more = f" and {self.count - len(self.names)} more" if self.count and self.count > len(self.names) else ""
             return f"Other runs are in the queue {self.queue}: {', '.join(self.names)}{more}."
         if self.count:
-            return f"{self.count} runs of other namespaces are in the queue {self.queue}."
+            return f"Runs of other namespaces are in the queue {self.queue}: {self.count}."
         if self.neighbours:
             return f"Runs are in queues that share the quota of {self.queue}: {', '.join(self.neighbours)}."
         return ""

@@ -32,23 +32,31 @@ RULES = [
 ]
 
 
+@pytest.fixture
+def cli(control_plane: ControlPlane, tmp_path: Path) -> Iterator[LauncherCli]:
+    """The launcher of an administrator, in a namespace with a queue that two trainings do not fit into."""
+    yield from launcher_in(control_plane, tmp_path)
+
+
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def equipped() -> Iterator[ControlPlane]:
     """A cluster of this module, with the fake controllers."""
-    with ControlPlane.start(with_crds=True) as started, controllers(started):
-        yield started
+    with ControlPlane.start(with_crds=True) as plane, controllers(plane):
+        yield plane
 
 
 @pytest.fixture
-def cli(plane: ControlPlane, tmp_path: Path) -> Iterator[LauncherCli]:
-    """The launcher of an administrator, in a namespace with a queue that two trainings do not fit into."""
+def trained(equipped: ControlPlane, tmp_path: Path) -> Iterator[LauncherCli]:
+    """The same as `cli`, in the cluster with the fake controllers."""
+    yield from launcher_in(equipped, tmp_path)
+
+
+def launcher_in(plane: ControlPlane, folder: Path) -> Iterator[LauncherCli]:
     namespace = f"drill-{secrets.token_hex(3)}"
     add_queue(plane, namespace)
-    made = LauncherCli(plane.admin, namespace, tmp_path)
+    made = LauncherCli(plane.admin, namespace, folder)
     yield made
     made.close()
-    for run in made.runs(plane.api):
-        plane.api.delete(f"{JOB_SETS.format(namespace)}/{run['metadata']['name']}")
     for kind in ("localqueues", "clusterqueues", "workloadpriorityclasses"):
         for each in plane.api.items(f"{KUEUE}/{kind}"):
             if each["metadata"]["name"].startswith(namespace):
@@ -101,6 +109,21 @@ def add_queue(plane: ControlPlane, namespace: str) -> None:
         api.ensure(obj)
 
 
+def add_workload(api: Api, namespace: str, name: str) -> None:
+    """Create the Workload of a run of another user, as Kueue does when it admits the run."""
+    container = {"name": "main", "image": "example.invalid/x:1", "resources": {"requests": {"cpu": 1}}}
+    pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+    api.create(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"queueName": namespace, "podSets": [pods]},
+        }
+    )
+    api.merge(f"{KUEUE}/clusterqueues/{namespace}/status", {"status": {"admittedWorkloads": 1, "pendingWorkloads": 0}})
+
+
 def options(cli: LauncherCli, *more: str) -> list[str]:
     file = cli.folder / "drill.yaml"
     tree = {
@@ -122,9 +145,9 @@ def left(cli: LauncherCli, api: Api) -> list[str]:
     return [each["metadata"]["name"] for path in paths for each in api.items(path)]
 
 
-def test_missing_rights_are_named_with_a_role(cli: LauncherCli, plane: ControlPlane) -> None:
+def test_missing_rights_are_named_with_a_role(cli: LauncherCli, control_plane: ControlPlane) -> None:
     user = f"user-{cli.namespace}"
-    theirs = LauncherCli(plane.kubeconfig_for(user, namespace=cli.namespace), cli.namespace, cli.folder)
+    theirs = LauncherCli(control_plane.kubeconfig_for(user, namespace=cli.namespace), cli.namespace, cli.folder)
     rbac = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "runs", "namespace": cli.namespace}}
     binding = {
@@ -138,29 +161,19 @@ def test_missing_rights_are_named_with_a_role(cli: LauncherCli, plane: ControlPl
     assert done.err.startswith(
         f"Error: In the namespace {cli.namespace} you may not get jobsets of {JOB_SET}, list jobsets of {JOB_SET}, "
     ), done.err
-    plane.api.create({**role, "rules": RULES})
-    plane.api.create(binding)
+    control_plane.api.create({**role, "rules": RULES})
+    control_plane.api.create(binding)
     until(lambda: "delete pods" in theirs(*options(cli, "--yes", "--fault", "pod-killed")).err, 30)
     done = theirs(*options(cli, "--yes", "--fault", "pod-killed"))
     assert done.err.splitlines()[0] == (
         f"Error: In the namespace {cli.namespace} you may not delete pods, which a drill needs."
     )
     assert "verbs: [delete]" in done.err
-    assert left(cli, plane.api) == []
+    assert left(cli, control_plane.api) == []
 
 
-def test_runs_of_others_are_reported_and_not_preempted(cli: LauncherCli, plane: ControlPlane) -> None:
-    other = cli.values(
-        name="theirs",
-        run={"command": ["sleep", "6000"]},
-        team={"name": "", "namespace": ""},
-        queue={"name": cli.namespace, "priority": f"{cli.namespace}-low"},
-        slice={"accelerator": "cpu", "topology": "", "hosts": 1},
-        worker={"cpu": "1", "memory": "1Gi"},
-        storage={"kind": "local", "bucket": ""},
-    )
-    assert cli("submit", "-f", other, "-n", cli.namespace, "--detach").code == 0
-    until(lambda: plane.api.get(f"{KUEUE}/clusterqueues/{cli.namespace}")["status"].get("admittedWorkloads"), 60)
+def test_runs_of_others_are_reported_and_not_preempted(cli: LauncherCli, control_plane: ControlPlane) -> None:
+    add_workload(control_plane.api, cli.namespace, "theirs")
     done = cli(*options(cli, "--yes", "--fault", "preempted"))
     assert done.code == 1
     assert f"Other runs are in the queue {cli.namespace}: theirs. A run of a high priority could preempt" in done.err
@@ -169,7 +182,7 @@ def test_runs_of_others_are_reported_and_not_preempted(cli: LauncherCli, plane: 
     assert f"Other runs are in the queue {cli.namespace}: theirs. The drill takes quota" in " ".join(done.err.split())
     assert "preempted is left out: " in done.err
     assert "Confirmation needs a terminal; to drill without confirmation, use --yes." in done.err
-    assert [each["metadata"]["name"] for each in cli.runs(plane.api)] == ["theirs"]
+    assert cli.runs(control_plane.api) == []
 
 
 @pytest.mark.parametrize(
@@ -180,15 +193,17 @@ def test_runs_of_others_are_reported_and_not_preempted(cli: LauncherCli, plane: 
         ("queue.name=none", "Error: The queue none does not exist in the namespace"),
     ],
 )
-def test_an_impossible_drill_creates_nothing(cli: LauncherCli, plane: ControlPlane, setting: str, message: str) -> None:
+def test_an_impossible_drill_creates_nothing(
+    cli: LauncherCli, control_plane: ControlPlane, setting: str, message: str
+) -> None:
     done = cli(*options(cli, "--yes", "--set", setting))
     assert done.code == 1
     assert message in done.err
-    assert left(cli, plane.api) == []
+    assert left(cli, control_plane.api) == []
 
 
-def test_a_drill_passes_and_leaves_nothing(cli: LauncherCli, plane: ControlPlane) -> None:
-    done = cli(*options(cli, "--yes", "-o", "json"))
+def test_a_drill_passes_and_leaves_nothing(trained: LauncherCli, equipped: ControlPlane) -> None:
+    done = trained(*options(trained, "--yes", "-o", "json"))
     print(done.out, done.err)  # pytest shortens the text of an assertion
     assert done.code == 0
     certificate = json.loads(done.out)
@@ -198,16 +213,16 @@ def test_a_drill_passes_and_leaves_nothing(cli: LauncherCli, plane: ControlPlane
     assert rows["pod-killed"]["steps_lost"] > 0
     assert "failed" in rows["pod-killed"]["notified"]
     assert "preempted" in rows["preempted"]["notified"]
-    assert left(cli, plane.api) == []
+    assert left(trained, equipped.api) == []
 
 
 @pytest.mark.parametrize("moment", ["hook", "undisturbed", "urgent"])
-def test_an_interrupted_drill_leaves_nothing(cli: LauncherCli, plane: ControlPlane, moment: str) -> None:
-    process = cli.start(*options(cli, "--yes", "--fault", "preempted"))
-    until(lambda: any(run["metadata"]["name"].endswith(f"-{moment}") for run in cli.runs(plane.api)), 120)
+def test_an_interrupted_drill_leaves_nothing(trained: LauncherCli, equipped: ControlPlane, moment: str) -> None:
+    process = trained.start(*options(trained, "--yes", "--fault", "preempted"))
+    until(lambda: any(run["metadata"]["name"].endswith(f"-{moment}") for run in trained.runs(equipped.api)), 120)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)  # the second one is ignored
     _, err = process.communicate(timeout=200)
     assert process.returncode == 130, err
     assert "Removing the runs of the drill." in err
-    assert left(cli, plane.api) == []
+    assert left(trained, equipped.api) == []
