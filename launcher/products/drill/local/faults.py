@@ -16,7 +16,7 @@ _FULL = 64 << 10
 
 
 def _kill_worker(run: LocalRun) -> None:
-    os.kill(run.processes(_WORKER)[-1], signal.SIGKILL)
+    os.kill(run.processes(_WORKER if run.ray else _TRAINER)[-1], signal.SIGKILL)
 
 
 def _kill_raylet(run: LocalRun) -> None:
@@ -62,13 +62,14 @@ FAULTS: tuple[Fault[LocalRun], ...] = (
     ),
     Fault("webhook-down", "the webhook refuses connections", lambda _: None, free=True, notified=(), silent=True),
 )
-_OF_RAY = ("worker-killed", "node-killed")
+_OF_RAY = ("node-killed",)
 
 
 def faults(*, ray: bool) -> dict[str, Fault[LocalRun]]:
     """Return the faults of a run with Ray, or of one host, by name.
 
-    One host has no workers of Ray, and reports SIGTERM as the end of its attempt, because its user may have sent it.
+    One host has no Ray, and reports SIGTERM as the end of its attempt, because its user may have sent it. Its newest
+    process trains: that which trainer/prepared.py forks.
     """
     if ray:
         return {fault.name: fault for fault in FAULTS}
