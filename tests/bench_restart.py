@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from launcher import api
-from launcher.k8s.target import Target
-from launcher.products.drill.run import DrillRun
+from launcher.products.drill.local.run import LOCAL, LocalRun
 
 STEPS, KILLED_AT, ROUNDS = 500, 6, 3
-LOCAL = Target(local=True)
 SETS = (
     f"train.steps={STEPS}",
     "train.checkpoint_period=5",
@@ -52,8 +50,8 @@ def _restart(home: Path, name: str, hosts: int, *, spares: bool) -> float:
     sets = [*SETS, f"slice.hosts={hosts}", f"train.jax_cache_dir={home / 'cache'}"]
     if not spares:
         sets.append("worker.env.SLIPWAY_SPARES=0")
-    api.submit(api.plan(["quickstart"], sets, name=name), target=LOCAL)
-    run = DrillRun(home / "runs" / name)
+    run = LocalRun(home / "runs" / name, api.plan(["quickstart"], sets, name=name), None, ray=hosts > 1)
+    run.submit()
     _until(lambda: run.steps() >= KILLED_AT)
     if spares and hosts > 1:
         _until(lambda: len(run.processes("ray::SPARE")) >= hosts)

@@ -15,16 +15,22 @@ _FULL = 64 << 10
 """Bytes that a file may have while the storage is full: metrics.jsonl is smaller, a checkpoint is larger."""
 
 
+def _processes(run: LocalRun, pattern: str) -> list[int]:
+    if pids := run.processes(pattern):
+        return pids
+    raise LookupError(f'the run has no process "{pattern.strip()}"')
+
+
 def _kill_worker(run: LocalRun) -> None:
-    os.kill(run.processes(_WORKER if run.ray else _TRAINER)[-1], signal.SIGKILL)
+    os.kill(_processes(run, _WORKER if run.ray else _TRAINER)[-1], signal.SIGKILL)
 
 
 def _kill_raylet(run: LocalRun) -> None:
-    os.kill(run.processes("/raylet/raylet ")[0], signal.SIGKILL)
+    os.kill(_processes(run, "/raylet/raylet ")[0], signal.SIGKILL)
 
 
 def _kill_driver(run: LocalRun) -> None:
-    os.kill(run.processes(_TRAINER)[0], signal.SIGKILL)
+    os.kill(_processes(run, _TRAINER)[0], signal.SIGKILL)
 
 
 def _kill_supervisor(run: LocalRun) -> None:
@@ -33,11 +39,11 @@ def _kill_supervisor(run: LocalRun) -> None:
 
 def _stop(run: LocalRun) -> None:
     # The driver would end the run, as for its user. A worker is stopped as a host is before a preemption.
-    os.kill(run.processes(_WORKER if run.ray else _TRAINER)[-1], signal.SIGTERM)
+    os.kill(_processes(run, _WORKER if run.ray else _TRAINER)[-1], signal.SIGTERM)
 
 
 def _fill_storage(run: LocalRun) -> None:
-    for pid in run.processes(_WORKER if run.ray else _TRAINER):
+    for pid in _processes(run, _WORKER if run.ray else _TRAINER):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_FULL, resource.RLIM_INFINITY))
 
 
