@@ -8,13 +8,14 @@ are not counted.
 from __future__ import annotations
 
 import os
-import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import psutil
 
 from launcher import api
 from launcher.products.drill.local.run import LOCAL, LocalRun
@@ -49,7 +50,7 @@ def rows() -> Iterator[Row]:
 def _restart(home: Path, name: str, hosts: int, *, spares: bool) -> float:
     sets = [*SETS, f"slice.hosts={hosts}", f"train.jax_cache_dir={home / 'cache'}"]
     if not spares:
-        sets.append("worker.env.SLIPWAY_SPARES=0")
+        sets.append('worker.env.SLIPWAY_SPARES="0"')
     run = LocalRun(home / "runs" / name, api.plan(["quickstart"], sets, name=name), None, ray=hosts > 1)
     run.submit()
     _until(lambda: run.steps() >= KILLED_AT)
@@ -57,7 +58,8 @@ def _restart(home: Path, name: str, hosts: int, *, spares: bool) -> float:
         _until(lambda: len(run.processes("ray::SPARE")) >= hosts)
     pattern = "ray::RayTrainWorker" if hosts > 1 else "-m trainer "
     starts, since = len(run.starts()), time.monotonic()
-    os.kill(run.processes(pattern)[-1], signal.SIGKILL)
+    # Without Ray, the process that trains is the younger one of two.
+    max(map(psutil.Process, run.processes(pattern)), key=psutil.Process.create_time).kill()
     _until(lambda: len(run.starts()) > starts and run.steps() > run.starts()[-1])
     seconds = time.monotonic() - since
     api.cancel(name, target=LOCAL)
