@@ -25,7 +25,17 @@ from launcher.diagnose.explain import rules_impossible, rules_queue
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.queue_situation import QueueSituation
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import NAMESPACE, PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
+from launcher.k8s.client import (
+    NAMESPACE,
+    PRIORITY_CLASS,
+    PVC,
+    RAY_JOB,
+    SERVICE_ACCOUNT,
+    WORKLOAD,
+    ClusterError,
+    Forbidden,
+    Kind,
+)
 from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
 
@@ -55,6 +65,7 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
         *_too_many_pod_sets(plan, obj, cluster),
         *_weights(plan, cluster),
         *_pod_security(plan, objects.namespace(obj), cluster),
+        *_history_server(plan, obj, cluster),
     ]
     if situation.queue and not situation.local_queues and "LocalQueue" in situation.absent:
         text = (
@@ -225,20 +236,38 @@ def _pod_security(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterat
         return  # members whose rights are not from charts/queues; its admission policy has the same rules
     level = "" if space is None else objects.label(space, "pod-security.kubernetes.io/enforce")
     security = plan.config["security"]
-    for key, refused, levels in (
-        ("privileged", bool(security["privileged"]), ("baseline", "restricted")),
-        ("runAsUser", security["runAsUser"] == 0, ("restricted",)),
+    collector = (plan.config["tracking"].get("historyServer") or {}).get("image")
+    for key, value, refused, levels in (
+        ("security.privileged", security["privileged"], bool(security["privileged"]), ("baseline", "restricted")),
+        ("security.runAsUser", security["runAsUser"], security["runAsUser"] == 0, ("restricted",)),
+        # KubeRay gives the collector no security context.
+        ("tracking.historyServer.image", collector, bool(collector), ("restricted",)),
     ):
         if refused and level in levels:
             yield _problem(
                 plan.values,
                 "pod_security",
                 ERROR,
-                f"security.{key}",
+                key,
                 f'The namespace {namespace} has the Pod Security level "{level}", which refuses pods with '
-                f"security.{key}: {json.dumps(security[key])}.",
+                f"{key}: {json.dumps(value)}.",
                 ("Remove the key, or ask the platform team for another level: teams.NAME.podSecurity.",),
             )
+
+
+def _history_server(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> Iterator[Problem]:
+    """Report a KubeRay that lacks the field, which the API server would drop, and what Kueue does not count."""
+    options = (obj["spec"].get("rayClusterSpec") or {}).get("historyServerOptions")
+    if options is None:
+        return
+    key, fields = "tracking.historyServer.image", cluster.cluster.fields(RAY_JOB, "rayClusterSpec")
+    if fields and "historyServerOptions" not in fields:
+        text = f"KubeRay in {cluster.cluster.name} has no historyServerOptions, so the run would have no collector."
+        yield _problem(plan.values, "history_server", ERROR, key, text, ("Use KubeRay 1.7 or later.",))
+    else:
+        requests = options["collectorOptions"]["resources"]["requests"]
+        text = f"Kueue does not count the collector of each pod: {requests['cpu']} CPU, {requests['memory']} of memory."
+        yield _problem(plan.values, "history_server", WARNING, key, text)
 
 
 def _exists(cluster: Snapshot, kind: Kind, name: str, namespace: str) -> bool:

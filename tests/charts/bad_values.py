@@ -1315,6 +1315,23 @@ BAD = [
     InvalidValues(
         "tracking.wandb.projct", "tracking: {wandb: {projct: p}}", "additional properties 'projct' not allowed"
     ),
+    InvalidValues(
+        "tracking.historyServer.image",
+        "tracking: {historyServer: {image: quay.io/kuberay/collector:v1.7.0}}",
+        "tracking.historyServer.image is set; set tracking.historyServer.bucket, the bucket that the collector ",
+        (RUN, CLUSTER),
+    ),
+    InvalidValues(
+        "tracking.historyServer.bucket",
+        "tracking: {historyServer: {bucket: history}}",
+        "tracking.historyServer.bucket is set; set tracking.historyServer.image, such as quay.io/kuberay/",
+    ),
+    InvalidValues(
+        "tracking.historyServer.image",
+        "tracking: {historyServer: {image: quay.io/kuberay/collector:v1.7.0, bucket: history}}",
+        "tracking.historyServer.image: a JobSet has no Ray cluster, whose history the server shows; remove it.",
+        (JOB_SET,),
+    ),
     InvalidValues("tracking.wandb", "tracking: {wandb: true}", "got boolean, want object"),
     InvalidValues(
         "tracking.wandb.mode", "tracking: {wandb: {mode: shared}}", "value must be one of 'online', 'offline'"
@@ -1579,6 +1596,10 @@ GOOD_VALUES = {
     "metrics at the lowest port": ("tracking: {metricsPort: 1024}", ALL),
     "metrics beside Ray's ports": ("tracking: {metricsPort: 20000}", ALL),
     "variables that look like secrets": (f"worker: {{env: {{{_PLAIN}, HF_TOKEN: ''}}}}", ALL),
+    "KubeRay's history server": (
+        "tracking: {historyServer: {image: quay.io/kuberay/collector:v1.7.0, bucket: history}}",
+        (RUN, CLUSTER),
+    ),
     "W&B with a Secret": ("tracking: {wandb: {project: p q, entity: ours, secret: {name: wandb}}}", ALL),
     "W&B offline": ("tracking: {wandb: {project: p, mode: offline}}", ALL),
     "W&B with a key of the worker's": (

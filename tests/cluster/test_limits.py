@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.k8s.client import WORKLOAD, connect
+from launcher.k8s.client import RAY_JOB, WORKLOAD, connect
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_plane import ControlPlane
@@ -112,3 +112,5 @@ def test_the_limit_of_pod_sets_is_that_of_the_installed_kueue(
     cluster = connect()
     assert cluster.max_items(WORKLOAD, "podSets") == spec["podSets"]["maxItems"] >= 8
     assert cluster.max_items(WORKLOAD, "queueName") is None
+    # KubeRay 1.7 added this field.
+    assert "historyServerOptions" in (cluster.fields(RAY_JOB, "rayClusterSpec") or ())

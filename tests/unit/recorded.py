@@ -52,6 +52,7 @@ class Recorded:
         self.unreadable: dict[str, None] = {}
         self.name = "lab"
         self.limits: dict[str, int] = {}
+        self.schemas: dict[str, dict[str, Any]] = {}
 
     def add(self, *objects: Object) -> Recorded:
         self.objects += objects
@@ -107,6 +108,10 @@ class Recorded:
     def max_items(self, kind: Kind, field: str) -> int | None:
         self.requests.append(f"schema of {kind.kind}")
         return self.limits.get(f"{kind.kind}.{field}")
+
+    def fields(self, kind: Kind, *parents: str) -> dict[str, Any] | None:
+        self.requests.append(f"schema of {kind.kind}")
+        return self.schemas.get(".".join((kind.kind, *parents)))
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
         self.requests.append(f"{method} {path}")

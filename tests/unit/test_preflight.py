@@ -90,6 +90,46 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"headGroupSpec": {}},
+            "KubeRay in lab has no historyServerOptions, so the run would have no collector.\n"
+            "  Use KubeRay 1.7 or later.",
+        ),
+        (
+            {"headGroupSpec": {}, "historyServerOptions": {}},
+            "Kueue does not count the collector of each pod: 50m CPU, 256Mi of memory.",
+        ),
+        (None, "Kueue does not count the collector of each pod: 50m CPU, 256Mi of memory."),
+    ],
+    ids=["KubeRay 1.6", "KubeRay 1.7", "no schema"],
+)
+def test_the_history_server_needs_a_field_of_kuberay(
+    fields: dict[str, Any] | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    values = "tracking: {historyServer: {image: collector, bucket: history}}\n"
+    file.write_text(RUN.replace("job-set", "ray-job") + values)
+    plan = api.plan([str(file)])
+    cluster = recorded.at("quota-in-use-by-others", 8)
+    cluster.schemas = {} if fields is None else {"RayJob.rayClusterSpec": fields}
+    head: dict[str, Any] = {"template": {"spec": {"containers": []}}}
+    collector = {"resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}}
+    obj = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {**cluster.find("JobSet", "waiting-2")["metadata"]},
+        "spec": {
+            "rayClusterSpec": {"headGroupSpec": head, "historyServerOptions": {"collectorOptions": collector}},
+        },
+    }
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
+    (found,) = (each for each in preflight.problems(plan, obj, snapshot) if each.rule == "live.history_server")
+    assert (found.message, found.key) == (message, "tracking.historyServer.image")
+
+
+@pytest.mark.parametrize(
     ("slices", "limit", "refused"), [(7, 8, False), (9, 8, True), (9, 10, False), (9, None, False)]
 )
 def test_pod_sets_are_compared_with_the_limit_of_the_cluster(

@@ -41,6 +41,21 @@ autoscalerOptions:
   securityContext:
     {{- include "common.containerSecurity" . | nindent 4 }}
 {{- end }}
+{{- with ($values.tracking | default dict).historyServer }}
+{{- if .image }}
+historyServerOptions:
+  collectorOptions:
+    image: {{ .image | quote }}
+    imagePullPolicy: {{ $values.image.pullPolicy }}
+    # Of each pod. Kueue does not count them.
+    resources:
+      requests: {cpu: 50m, memory: 256Mi}
+      limits: {cpu: 200m, memory: 256Mi}
+    env:
+      - {name: STORAGE_BACKEND, value: gcs}
+      - {name: GCS_BUCKET, value: {{ .bucket | quote }}}
+{{- end }}
+{{- end }}
 headGroupSpec:
   # Run no tasks on the head: it is not one of the hosts.
   rayStartParams:
