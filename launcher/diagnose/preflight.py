@@ -24,18 +24,8 @@ from launcher.config.weights import Source
 from launcher.diagnose.explain import rules_impossible, rules_queue
 from launcher.diagnose.explain.finding import Finding
 from launcher.diagnose.explain.queue_situation import QueueSituation
-from launcher.k8s import label_keys, objects
-from launcher.k8s.client import (
-    NAMESPACE,
-    PRIORITY_CLASS,
-    PVC,
-    RAY_JOB,
-    SERVICE_ACCOUNT,
-    WORKLOAD,
-    ClusterError,
-    Forbidden,
-    Kind,
-)
+from launcher.k8s import client, label_keys, objects
+from launcher.k8s.client import NAMESPACE, PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
 from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
 
@@ -181,7 +171,7 @@ def _too_many_pod_sets(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapsh
     count = sum(1 for _ in _pod_sets(obj))
     if count <= _ALWAYS_ACCEPTED:
         return
-    limit = cluster.cluster.max_items(WORKLOAD, "podSets")
+    limit = cluster.cluster.fields(WORKLOAD).get("podSets", {}).get("maxItems")
     if limit is not None and count > limit:
         yield _problem(
             plan.values,
@@ -257,16 +247,14 @@ def _pod_security(plan: LaunchPlan, namespace: str, cluster: Snapshot) -> Iterat
 
 def _history_server(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> Iterator[Problem]:
     """Report a KubeRay that lacks the field, which the API server would drop, and what Kueue does not count."""
-    options = (obj["spec"].get("rayClusterSpec") or {}).get("historyServerOptions")
-    if options is None:
+    if "historyServerOptions" not in (obj["spec"].get("rayClusterSpec") or {}):
         return
-    key, fields = "tracking.historyServer.image", cluster.cluster.fields(RAY_JOB, "rayClusterSpec")
+    key, fields = "tracking.historyServer.image", cluster.cluster.fields(client.RAY_JOB, "rayClusterSpec")
     if fields and "historyServerOptions" not in fields:
         text = f"KubeRay in {cluster.cluster.name} has no historyServerOptions, so the run would have no collector."
         yield _problem(plan.values, "history_server", ERROR, key, text, ("Use KubeRay 1.7 or later.",))
     else:
-        requests = options["collectorOptions"]["resources"]["requests"]
-        text = f"Kueue does not count the collector of each pod: {requests['cpu']} CPU, {requests['memory']} of memory."
+        text = "Kueue does not count the collector of KubeRay's history server in each pod: 50m CPU, 256Mi of memory."
         yield _problem(plan.values, "history_server", WARNING, key, text)
 
 

@@ -369,31 +369,22 @@ class Cluster(Connection):
             for version in versions
         }
 
-    def max_items(self, kind: Kind, field: str) -> int | None:
-        """Return the largest number of items of the list spec.`field`, from the schema that the cluster publishes.
-
-        Returns None if the schema has no limit, or cannot be read.
-        """
-        limit = ((self.fields(kind) or {}).get(field) or {}).get("maxItems")
-        return int(limit) if limit is not None else None
-
-    def fields(self, kind: Kind, *parents: str) -> dict[str, Any] | None:
+    def fields(self, kind: Kind, *parents: str) -> dict[str, Any]:
         """Return the fields below spec, and below `parents` in it, from the schema that the cluster publishes.
 
-        Returns None if the schema cannot be read.
+        Returns {} if the schema cannot be read.
         """
         try:
             document = self._json("GET", f"/openapi/v3/apis/{kind.api_version}")
         except ClusterError:
-            return None
+            return {}
         for schema in document.get("components", {}).get("schemas", {}).values():
             kinds = schema.get("x-kubernetes-group-version-kind") or ()
             if any(each.get("kind") == kind.kind for each in kinds):
                 for name in ("spec", *parents):
                     schema = schema.get("properties", {}).get(name, {})
-                fields: dict[str, Any] = schema.get("properties", {})
-                return fields
-        return None
+                return dict(schema.get("properties", {}))
+        return {}
 
     # --- inside ---
 

@@ -38,8 +38,8 @@ class Recorded:
     """Answers as launcher.k8s.client.Cluster would, from the objects of a recording, without an API server.
 
     `hidden`: (plural, namespace or "" for all) of the lists that RBAC forbids. `missing`: kinds that are not served.
-    `visible`: the answers of Kueue's visibility API by path. `limits`: the limits of the schemas, such as
-    {"Workload.podSets": 8}. `requests`: what was requested.
+    `visible`: the answers of Kueue's visibility API by path. `schemas`: fields of specs, such as
+    {"Workload": {"podSets": {"maxItems": 8}}}. `requests`: what was requested.
     """
 
     def __init__(self, objects: Iterable[Object], now: datetime) -> None:
@@ -51,7 +51,6 @@ class Recorded:
         self.requests: list[str] = []
         self.unreadable: dict[str, None] = {}
         self.name = "lab"
-        self.limits: dict[str, int] = {}
         self.schemas: dict[str, dict[str, Any]] = {}
 
     def add(self, *objects: Object) -> Recorded:
@@ -105,13 +104,9 @@ class Recorded:
                 drop(obj, path.split("."))
         return found
 
-    def max_items(self, kind: Kind, field: str) -> int | None:
+    def fields(self, kind: Kind, *parents: str) -> dict[str, Any]:
         self.requests.append(f"schema of {kind.kind}")
-        return self.limits.get(f"{kind.kind}.{field}")
-
-    def fields(self, kind: Kind, *parents: str) -> dict[str, Any] | None:
-        self.requests.append(f"schema of {kind.kind}")
-        return self.schemas.get(".".join((kind.kind, *parents)))
+        return self.schemas.get(".".join((kind.kind, *parents)), {})
 
     def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
         self.requests.append(f"{method} {path}")

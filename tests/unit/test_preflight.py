@@ -89,6 +89,9 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     assert problem.key == key
 
 
+UNCOUNTED = "Kueue does not count the collector of KubeRay's history server in each pod: 50m CPU, 256Mi of memory."
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -99,9 +102,9 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
         ),
         (
             {"headGroupSpec": {}, "historyServerOptions": {}},
-            "Kueue does not count the collector of each pod: 50m CPU, 256Mi of memory.",
+            UNCOUNTED,
         ),
-        (None, "Kueue does not count the collector of each pod: 50m CPU, 256Mi of memory."),
+        (None, UNCOUNTED),
     ],
     ids=["KubeRay 1.6", "KubeRay 1.7", "no schema"],
 )
@@ -115,13 +118,12 @@ def test_the_history_server_needs_a_field_of_kuberay(
     cluster = recorded.at("quota-in-use-by-others", 8)
     cluster.schemas = {} if fields is None else {"RayJob.rayClusterSpec": fields}
     head: dict[str, Any] = {"template": {"spec": {"containers": []}}}
-    collector = {"resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}}
     obj = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
         "metadata": {**cluster.find("JobSet", "waiting-2")["metadata"]},
         "spec": {
-            "rayClusterSpec": {"headGroupSpec": head, "historyServerOptions": {"collectorOptions": collector}},
+            "rayClusterSpec": {"headGroupSpec": head, "historyServerOptions": {}},
         },
     }
     snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
@@ -140,7 +142,7 @@ def test_pod_sets_are_compared_with_the_limit_of_the_cluster(
     file.write_text(RUN.replace("job-set", "ray-job").replace("2x4}", f"2x4, placement: topology, count: {slices}}}"))
     plan = api.plan([str(file)])
     cluster = recorded.at("quota-in-use-by-others", 8)
-    cluster.limits = {} if limit is None else {"Workload.podSets": limit}
+    cluster.schemas = {} if limit is None else {"Workload": {"podSets": {"maxItems": limit}}}
     groups = [
         {"groupName": f"slice-{n}", "replicas": 1, "numOfHosts": 2, "template": {"spec": {"containers": []}}}
         for n in range(slices)
