@@ -1596,10 +1596,6 @@ GOOD_VALUES = {
     "metrics at the lowest port": ("tracking: {metricsPort: 1024}", ALL),
     "metrics beside Ray's ports": ("tracking: {metricsPort: 20000}", ALL),
     "variables that look like secrets": (f"worker: {{env: {{{_PLAIN}, HF_TOKEN: ''}}}}", ALL),
-    "KubeRay's history server": (
-        "tracking: {historyServer: {image: quay.io/kuberay/collector:v1.7.0, bucket: history}}",
-        (RUN, CLUSTER),
-    ),
     "W&B with a Secret": ("tracking: {wandb: {project: p q, entity: ours, secret: {name: wandb}}}", ALL),
     "W&B offline": ("tracking: {wandb: {project: p, mode: offline}}", ALL),
     "W&B with a key of the worker's": (

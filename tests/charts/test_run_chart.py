@@ -572,6 +572,24 @@ def test_a_long_lived_cluster_may_accept_kubernetes_tokens(render: Renderer) -> 
     assert pod_of(default)["spec"]["automountServiceAccountToken"] is False
 
 
+def test_a_ray_cluster_may_have_the_collector_of_kuberays_history_server(render: Renderer) -> None:
+    """Only KubeRay 1.7 has this key. check --live refuses a run in a cluster with an earlier one."""
+    keys = "tracking: {historyServer: {image: quay.io/kuberay/collector:v1.7.0, bucket: history}}"
+    for kind in ("ray-job", "ray-cluster"):
+        obj = render(kind, keys)
+        collector = cluster_of(obj)["historyServerOptions"]["collectorOptions"]
+        assert (collector["image"], collector["imagePullPolicy"]) == (
+            "quay.io/kuberay/collector:v1.7.0",
+            "IfNotPresent",
+        )
+        env = {each["name"]: each["value"] for each in collector["env"]}
+        assert env == {"STORAGE_BACKEND": "gcs", "GCS_BUCKET": "history"}
+        # The launcher names what Kueue does not count (preflight.py).
+        assert collector["resources"]["requests"] == {"cpu": "50m", "memory": "256Mi"}
+        assert [sentence.rpartition(" (")[2] for sentence in validate(obj)] == ["KubeRay 1.5.2, KubeRay 1.6.2)"]
+        assert "historyServerOptions" not in cluster_of(render(kind))
+
+
 def test_pods_carry_run_and_team(render: Renderer) -> None:
     for kind in ("ray-job", "job-set"):
         obj = render(kind, "run: {name: demo}\nteam: {name: ours}")
