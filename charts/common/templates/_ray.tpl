@@ -47,7 +47,7 @@ historyServerOptions:
   collectorOptions:
     image: {{ .image | quote }}
     imagePullPolicy: {{ $values.image.pullPolicy }}
-    # Of each pod. Kueue does not count them.
+    # Kueue does not count these requests, which each pod has.
     resources:
       requests: {cpu: 50m, memory: 256Mi}
       limits: {cpu: 200m, memory: 256Mi}
