@@ -36,7 +36,7 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as name:
         os.environ["SLIPWAY_HOME"] = name
         try:
-            for hosts, how, goal in ((2, "a worker under Ray", 0.75), (1, "a process without Ray", 0.75)):
+            for hosts, how, goal in ((2, "a killed worker under Ray", 0.50), (1, "a killed process without Ray", 0.25)):
                 ours: list[float] = []
                 without: list[float] = []
                 for number in range(ROUNDS):

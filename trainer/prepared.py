@@ -17,7 +17,7 @@ import sys
 import time
 from types import FrameType
 
-from trainer import deferred_imports, loop, worker_exits
+from trainer import deferred_imports, loop, run_log, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.failures import crashes_again, give_up, what_follows
@@ -37,6 +37,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     if sys.platform != "linux":
         return None, ""
     loop.set_environment(config)
+    run_log.announce(config, "imports")
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
     parent, failures, failure = _Parent(), 0, ""

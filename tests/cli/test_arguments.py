@@ -80,7 +80,9 @@ def test_every_verb_has_an_example_and_a_page(launcher: Launcher, verb: str) -> 
     assert (CHECKOUT / page).is_file()
     for command in commands:
         assert f"launcher {verb}" in command
-        assert problems(command, ["mine.yaml", "team.yaml", "cluster.yaml", "queues.yaml", "model.yaml"]) == []
+        assert (
+            problems(command, ["mine.yaml", "team.yaml", "cluster.yaml", "queues.yaml", "model.yaml", "run.yaml"]) == []
+        )
     shown = launcher(verb, "--help").out
     assert all(f"  {command}\n" in shown for command in commands)
     assert f"Page: {page}\n" in shown
