@@ -408,8 +408,8 @@ def _sweep_chart(folder: Path) -> Path:
     source = charts_dir() / "run"
     templates = folder / "templates"
     templates.mkdir()
-    for name in ("Chart.yaml", "keys.yaml"):
-        shutil.copy(source / name, folder)
+    shutil.copy(source / "Chart.yaml", folder)
+    shutil.copy(source / "keys.yaml", folder)
     (folder / "charts").mkdir()
     shutil.copytree(source / "charts" / "slipway-common", folder / "charts" / "slipway-common")
     text = _EACH_RUN
