@@ -14,7 +14,7 @@ import pytest
 from launcher import api
 from launcher.backends import resubmit
 from launcher.backends.base import RunStatus, State
-from launcher.backends.local import backend, processes, record, supervisor
+from launcher.backends.local import backend, processes, record, submitter, supervisor
 from launcher.backends.local.environment import own_environment
 from launcher.backends.local.record import Record, read_events, read_record, write_record
 from launcher.backends.local.submitter import LocalSubmitter
@@ -201,7 +201,8 @@ def command(*words: str) -> LaunchPlan:
 def test_commands_that_find_the_lock_held_give_up_with_a_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "LOCK_SECONDS", 0.1)
+    for module in (backend, submitter):
+        monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
     runs = LocalSubmitter(folder.parent.parent)
     write_record(folder, Record("demo", "default", "id", 1, "failed", NOW, ended=NOW))
     holder = locked(folder)
