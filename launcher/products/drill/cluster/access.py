@@ -74,8 +74,8 @@ class Others:
 
     def against_preemption(self) -> str:
         """Return why a run of a high priority must not be submitted, or would preempt nothing; "" if it can be."""
-        if said := self.sentence():
-            return f"{said} A run of a high priority could preempt them."
+        if warning := self.sentence():
+            return f"{warning} A run of a high priority could preempt them."
         if self.count is None:
             return f"You may not read the queue {self.queue}, so runs of others in it cannot be excluded."
         if not self.preempts:

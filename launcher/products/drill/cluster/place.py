@@ -146,8 +146,8 @@ class ClusterPlace:
             f"begin with {self.name}, and it breaks and removes only these: {', '.join(self.faults)}.",
             *(f"{name} is left out: {reason}" for name, reason in self.left_out.items()),
         ]
-        said = self.others().sentence() if self.queue else ""
-        return [*lines, *([f"{said} The drill takes quota from it while it runs."] if said else [])]
+        warning = self.others().sentence() if self.queue else ""
+        return [*lines, *([f"{warning} The drill takes quota from it while it runs."] if warning else [])]
 
     @property
     def _parts(self) -> Sequence[str]:
