@@ -218,7 +218,8 @@ LONG = frozenset(
         # Compiles a preset that is fast by an earlier forecast again.
         "tests/products/planner/test_presets_tuned.py::test_the_first_is_as_fast_as_it_says",
         # Three trainings under Ray, and one that is interrupted.
-        "tests/products/drill/test_drill.py",
+        "tests/products/drill/test_drill.py::test_a_killed_worker_and_a_stop_cost_what_the_pages_promise",
+        "tests/products/drill/test_drill.py::test_ctrl_c_leaves_nothing",
         # Trainings of the fakes in a cluster of their own. The other tests of this file create nothing.
         "tests/products/drill/cluster/test_cluster_drill.py::test_a_drill_passes_and_leaves_nothing",
         "tests/products/drill/cluster/test_cluster_drill.py::test_an_interrupted_drill_leaves_nothing",

@@ -61,7 +61,11 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--fault", "flood"), 2, "Invalid value for '--fault': 'flood' is not one of 'worker-killed', 'node-killed'"),
+        (
+            ("--fault", "flood"),
+            1,
+            'Error: "flood" is not a fault of a drill on this machine; use worker-killed, node-killed, driver-killed, ',
+        ),
         (("--to", "missing/certificate.json"), 1, "Error: missing/certificate.json cannot be written; choose a file"),
     ],
 )
