@@ -89,6 +89,7 @@ def _of(plan: Plan) -> Iterator[Command]:
     if plan.project == "demo-project":
         former = steps.steps(plan, existing(plan, (FORMER,)))
         yield from (step.command for step in former if step.action == steps.DELETE)
+        yield commands.delete_bucket(f"demo-bucket-{FORMER}")
 
 
 def existing(plan: Plan, former: tuple[str, ...] = ()) -> Actual:
