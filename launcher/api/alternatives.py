@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 60.0
 
 
-def alternatives(plan: LaunchPlan) -> list[LaunchPlan]:
-    """Return the plans of all alternatives that need runs of their own, in the order of slice.any; [plan] if none."""
-    return sorted([plan, *plan.others], key=_number)
-
-
 def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan, list[str]]:
     """Return the alternative to submit, and sentences about those that are dropped and about the choice.
 
@@ -37,9 +32,9 @@ def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan
     """
     if not plan.others:
         return plan, []
-    from launcher.config.plan import CheckFailed, config_difference
+    from launcher.config.plan import CheckFailed, config_difference, in_alternatives
 
-    plans = alternatives(plan)
+    plans = plan.alternatives
     config = backend.config_of(plan.name)
     for candidate in plans:
         if config and not config_difference(config, candidate.config):
@@ -53,24 +48,6 @@ def choose_alternative(plan: LaunchPlan, backend: Submitter) -> tuple[LaunchPlan
     first = next((candidate for candidate in kept if backend.has_room(candidate)), kept[0])
     dropped = [f"Warning: {problem}" for problem in in_alternatives(errors)]
     return _with_others(first, kept), [*dropped, f"Submitting {first.alternative}."]
-
-
-def in_alternatives(alternatives: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> list[Problem]:
-    """Return the problems of alternatives as those of the whole run: warnings, if another alternative has no error."""
-    from launcher.config.checks.problems import ERROR, WARNING, has_errors
-
-    problems = []
-    possible = any(not has_errors(of_one) for _, of_one in alternatives)
-    for plan, of_one in alternatives:
-        for problem in of_one:
-            text = problem.message
-            if problem.severity == ERROR and possible:
-                text = f"{plan.alternative} is dropped: {text}"
-                problem = replace(problem, severity=WARNING)
-            else:
-                text = f"{plan.alternative}: {text}"
-            problems.append(replace(problem, message=text))
-    return problems
 
 
 class Alternatives:
@@ -106,7 +83,7 @@ class Alternatives:
         now, backend = self.plan, self._backend
         if not now.others or time.monotonic() < self._again:
             return None
-        later = [each for each in now.others if _number(each) > _number(now)]
+        later = [each for each in now.others if each.number > now.number]
         limit = _after(later[0] if later else now)
         self._again = time.monotonic() + min(_LOOK_SECONDS, limit)
         waited = _waited(status, backend)
@@ -115,7 +92,7 @@ class Alternatives:
         chosen = next((each for each in now.others if backend.has_room(each)), later[0] if later else None)
         if chosen is None:
             return None
-        return _with_others(chosen, alternatives(now)), (
+        return _with_others(chosen, now.alternatives), (
             f'The run "{now.name}" waited {formatting.duration(waited)} for {now.alternative}; it now waits for '
             f"{chosen.alternative}."
         )
@@ -125,10 +102,6 @@ def _with_others(plan: LaunchPlan, plans: Sequence[LaunchPlan]) -> LaunchPlan:
     """Return the plan with the rest of `plans` as its others."""
     others = (replace(each, others=()) for each in plans if each.alternative != plan.alternative)
     return replace(plan, others=tuple(others))
-
-
-def _number(plan: LaunchPlan) -> int:
-    return plan.alternative.number if plan.alternative else 0
 
 
 def _after(plan: LaunchPlan) -> float:

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launcher import hooks
-from launcher.api._backend import backend_for
 from launcher.api._values import Files, Sets, load
-from launcher.api.alternatives import alternatives, in_alternatives
 from launcher.config.kinds import RunKind
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
@@ -66,7 +64,7 @@ def check(
     """
     from launcher.config.checks.problems import error_in_file, has_errors
     from launcher.config.checks.rules import other_charts
-    from launcher.config.plan import check_launch, plan_launch
+    from launcher.config.plan import check_launch, in_alternatives, plan_launch
     from launcher.config.values.files import chart_defaults
     from launcher.config.values.reader import InvalidFile
 
@@ -79,10 +77,12 @@ def check(
         return problems
     wanted = plan_launch(user, chart_defaults(CHART), name=name)
     of_each = []
-    for alternative in alternatives(wanted):
+    for alternative in wanted.alternatives:
         misfit = hooks.misfit(alternative)
         of_one = [] if misfit is None else [misfit]
         if (live or alternative.kind is RunKind.LOCAL) and not has_errors([*problems, *of_one]):
+            from launcher.api._backend import backend_for
+
             of_one += backend_for(alternative, target).problems(alternative)
         of_each.append((alternative, of_one))
     return [*problems, *(in_alternatives(of_each) if wanted.others else of_each[0][1])]

@@ -11,7 +11,7 @@ from launcher.config import accelerators
 from launcher.config.alternatives import Alternative, Split, split
 from launcher.config.avoided_nodes import without_ended
 from launcher.config.checks import rules as checks
-from launcher.config.checks.problems import Problem, as_lines, table_of
+from launcher.config.checks.problems import WARNING, Problem, as_lines, table_of
 from launcher.config.checks.schema import spell_value
 from launcher.config.kinds import RunKind
 from launcher.config.secrets import hide
@@ -73,6 +73,16 @@ class LaunchPlan:
     member: SweepMember | None = None
     alternative: Alternative | None = None
     others: tuple[LaunchPlan, ...] = field(default=(), repr=False)
+
+    @property
+    def number(self) -> int:
+        """The number of the alternative in slice.any, from 1; 0 if there is none."""
+        return self.alternative.number if self.alternative else 0
+
+    @property
+    def alternatives(self) -> list[LaunchPlan]:
+        """The plans of all alternatives that need runs of their own, in the order of slice.any; [self] if none."""
+        return sorted([self, *self.others], key=lambda plan: plan.number)
 
 
 def effective(user: Values, defaults: Values, name: str | None = None) -> tuple[Values, Values]:
@@ -144,6 +154,22 @@ def _check(user: Values, defaults: Values, rules: checks.Rules | None = None) ->
         for problem, numbers in numbers_of.items()
         for number in numbers[: None if len(numbers) < len(members) else 1]
     ]
+
+
+def in_alternatives(alternatives: Sequence[tuple[LaunchPlan, Sequence[Problem]]]) -> list[Problem]:
+    """Return the problems of alternatives as those of the whole run: warnings, if another alternative has no error."""
+    problems = []
+    possible = any(not checks.has_errors(of_one) for _, of_one in alternatives)
+    for plan, of_one in alternatives:
+        for problem in of_one:
+            text = problem.message
+            if problem.severity == checks.ERROR and possible:
+                text = f"{plan.alternative} is dropped: {text}"
+                problem = replace(problem, severity=WARNING)
+            else:
+                text = f"{plan.alternative}: {text}"
+            problems.append(replace(problem, message=text))
+    return problems
 
 
 _OF_ALL_SHAPES = {"topologies", "larger", "machineTypes", "dimensions", "coresPerChip"}

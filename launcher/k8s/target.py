@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.k8s import kubeconfig
-
 if TYPE_CHECKING:
     from launcher.k8s.client import Cluster
 
@@ -37,12 +35,15 @@ class Target:
             return False
         if self.context is not None or self.namespace is not None or self.all_namespaces:
             return True
+        from launcher.k8s import kubeconfig
 
         return kubeconfig.configured()
 
     @property
     def cluster_requested(self) -> bool:
         """Whether the user requested a cluster: `includes_cluster`, or KUBECONFIG names only missing files."""
+        from launcher.k8s import kubeconfig
+
         return self.includes_cluster or (not self.local and bool(kubeconfig.nowhere()))
 
     def cluster(self) -> Cluster:

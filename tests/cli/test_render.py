@@ -116,6 +116,7 @@ def test_no_value_is_on_a_command_line(helm4: Path, launcher: Launcher, files: l
     ("printed", "message"),
     [
         ("echo v2.17.0", "Error: Helm 2.17.0 (HELM) is not supported.\n"),
+        ("echo v3.15.4", "Error: Helm 3.15.4 (HELM) is not supported.\n"),
         ("echo v5.0.0", "Error: Helm 5.0.0 (HELM) is not supported.\n"),
         ("echo hello", "Error: HELM is not Helm: its command version prints 'hello'.\n"),
         ("echo broken >&2; exit 1", "Error: Helm (HELM) cannot be run: broken\n"),
@@ -126,7 +127,7 @@ def test_an_invalid_helm(launcher: Launcher, files: list[str], printed: str, mes
     result = launcher("render", "-f", files[0], env={"SLIPWAY_HELM": fake})
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(message.replace("HELM", fake))
-    assert "Hint: Install Helm 4 or 3" in result.err
+    assert "Hint: Install Helm 3.16 or newer" in result.err
 
 
 def test_no_helm_at_all(launcher: Launcher, files: list[str]) -> None:
