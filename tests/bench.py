@@ -27,7 +27,7 @@ from tests import bench_cluster, bench_logs, bench_report, bench_restart, bench_
 from tests.tools.go_tools import cache_dir, tool
 from tests.trainer.serving_run import random_models, serve
 from trainer import config as trainer_config
-from trainer import data
+from trainer import data, maxtext_keys
 
 CHECKOUT = Path(__file__).parents[1]
 XPK = "xpk==1.16.0"
@@ -177,7 +177,7 @@ class Bench:
         if ours:
             argv = ["-m", "trainer", "--config", str(config.path), *([] if option else ["--no-ray"])]
         else:
-            keys = trainer_config.maxtext_argv(config)[1:]
+            keys = maxtext_keys.maxtext_argv(config)[1:]
             keys = [key for key in keys if not key.startswith(("grain_train_files=", "grain_eval_files="))]
             keys.append(f"grain_train_files={self.text}-*.parquet")
             module = "tests.bench_bare_ray" if option else "maxtext.trainers.pre_train.train"

@@ -23,11 +23,13 @@ from trainer import (
     storage_errors,
     user_command,
 )
-from trainer.config import RunConfig, check, keep, keep_base, keep_data_sets, read, read_from_job, replace_file
+from trainer.checks import check, keep_data_sets
+from trainer.config import RunConfig, keep, read, read_from_job, replace_file
 from trainer.errors import PASSING, ConfigError, DownloadError, RayStartTimeout, RestartsExhausted
 from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, report
 from trainer.metrics import TRY_AGAIN, now
 from trainer.reporting.process import finish, of_process
+from trainer.starting_weights import keep_base
 from trainer.weights import adapters
 
 _STOPPED = 3

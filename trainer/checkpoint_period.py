@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer import metrics
-from trainer.config import AUTO, RunConfig
+from trainer.config import RunConfig
+from trainer.maxtext_keys import AUTO
 from trainer.telemetry.goodput import productive_seconds
 
 HOST_HOURS = 6300.0

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Mapping
 
 from trainer import worker_exits
-from trainer.config import RunConfig, replace_file, saved_steps
+from trainer.config import RunConfig, replace_file
 from trainer.errors import DownloadError, StorageError
 from trainer.metrics import event_line, listeners, print_event, read, write_event
+from trainer.starting_weights import saved_steps
 
 _LESS_MEMORY = "lower train.per_device_batch_size or train.max_target_length, or use more chips"
 # XLA's error for the memory of a chip, or of this machine. Buckets use the same code for a limit of requests.

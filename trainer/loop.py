@@ -31,16 +31,17 @@ from trainer import (
     step_logger,
     storage_errors,
 )
-from trainer import config as run_config
-from trainer.config import RunConfig, maxtext_argv, saved_steps
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_argv
 from trainer.metrics import print_line, write_event
 from trainer.profiling import Profiler
 from trainer.run_log import RunLog
 from trainer.slow_hosts import SlowHost, SlowHosts
+from trainer.starting_weights import saved_steps
 from trainer.stop_signal import LocalStopSignal, Watch, stop_all_hosts, watching
 from trainer.telemetry import Telemetry
-from trainer.tuning import lora, pipeline, precomputed, preferences, samples
+from trainer.tuning import lora, pipeline, precomputed, preferences, reading, samples
 from trainer.tuning.settings import DPO
 
 _MOST_SHARING_MILLISECONDS = 600_000
@@ -310,7 +311,7 @@ class Hooks:
         held_out = options["split"] == "eval"
         self._host = options["dataloading_host_index"], options["dataloading_host_count"]
         if self.config.tuning.applies and self.reader is None:
-            self.reader = run_config.reader(self.config)
+            self.reader = reading.reader(self.config)
         if not corpus.sources or (held_out and data.is_separate(corpus)):
             return self._stream(corpus, options, held_out=held_out)
         if not held_out:
@@ -432,7 +433,7 @@ class Hooks:
         from flax.core.spmd import logical_axis_rules
 
         config, mesh, corpus = constants["config"], device_state["mesh"], self.config.corpus
-        table = run_config.reference_table(self.config)
+        table = reading.reference_table(self.config)
         if self.reader is None or corpus is None or table is None:
             raise TypeError("the reference belongs to pairs")
         sums = precomputed.sums_of(config, mesh, device_state["model"], device_state["state"]["model"])

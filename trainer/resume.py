@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.config import RunConfig, saved_steps
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.starting_weights import saved_steps
 from trainer.tuning.settings import Tuning
 
 # Keys of MaxText that change which arrays a checkpoint has, or their shapes. launcher/config/resume.py compares the

@@ -15,8 +15,9 @@ from typing import Any
 
 from trainer import deferred_imports
 from trainer.aot.compile import traced
-from trainer.config import RunConfig, maxtext_argv
+from trainer.config import RunConfig
 from trainer.loop import environment
+from trainer.maxtext_keys import maxtext_argv
 
 _FORCED = "xla_force_host_platform_device_count"
 _LENGTH = 500

@@ -21,7 +21,7 @@ from tests.charts.helm import KUBE_VERSION
 from tests.charts.parity_compare import ABSENT, ANYTHING, Row, differences, faults, under
 from tests.charts.schemas import objects
 from trainer import config as trainer_config
-from trainer import loop
+from trainer import loop, maxtext_keys
 from trainer.ray_driver import scaling_config
 
 LLAMA = presets_dir() / "tutorials" / "llama3-8b-v6e-16.yaml"
@@ -567,7 +567,7 @@ def test_the_maxtext_arguments_of_the_submitted_job(run_config: trainer_config.R
     assert spec is not None
     assert spec.submodule_search_locations is not None
     packages = str(Path(spec.submodule_search_locations[0]).parent) + "/"
-    ours = [word.replace(packages, "") for word in trainer_config.maxtext_argv(run_config)]
+    ours = [word.replace(packages, "") for word in maxtext_keys.maxtext_argv(run_config)]
     assert faults(named(seeds.maxtext_arguments()), named(ours), MAXTEXT) == []
 
 

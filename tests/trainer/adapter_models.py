@@ -28,7 +28,8 @@ def main(root: Path, names: list[str]) -> None:
     from maxtext.configs import pyconfig
     from maxtext.utils import maxtext_utils, model_creation_utils
 
-    from trainer.config import maxtext_argv, read
+    from trainer.config import read
+    from trainer.maxtext_keys import maxtext_argv
     from trainer.tuning import lora
 
     for path in sorted(root.glob("*-*lora.json")):

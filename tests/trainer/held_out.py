@@ -16,7 +16,8 @@ import numpy as np
 def main(path: Path, out: Path) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     from trainer import deferred_imports
-    from trainer.config import maxtext_argv, read
+    from trainer.config import read
+    from trainer.maxtext_keys import maxtext_argv
 
     deferred_imports.defer_unused_imports()
     from maxtext.configs import pyconfig

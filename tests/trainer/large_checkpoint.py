@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from trainer.config import maxtext_folder, read
+from trainer.config import read
+from trainer.maxtext_keys import maxtext_folder
 from trainer.weights import model, tensors
 
 CHECKOUT = Path(__file__).parents[2]

@@ -90,7 +90,8 @@ def main(root: Path, names: list[str]) -> None:
     """For each name, write the run's checkpoint and NAME.npy, the logits of `inputs`."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     from trainer import deferred_imports
-    from trainer.config import maxtext_argv, read
+    from trainer.config import read
+    from trainer.maxtext_keys import maxtext_argv
 
     deferred_imports.defer_unused_imports()
     import jax

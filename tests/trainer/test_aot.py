@@ -19,7 +19,7 @@ from trainer.aot.compile import maxtext_argv, require_model
 from trainer.aot.errors import AotError
 from trainer.aot.topology import describe
 from trainer.config import RunConfig, read
-from trainer.config import maxtext_argv as argv_of_the_run
+from trainer.maxtext_keys import maxtext_argv as argv_of_the_run
 
 _TRAIN: dict[str, Any] = {
     "model_name": "llama3-8b",
@@ -319,7 +319,8 @@ from jax.experimental.topologies import get_topology_desc
 from maxtext.trainers.pre_train import train
 from trainer.aot import compile
 from trainer.aot.topology import describe
-from trainer.config import maxtext_argv, read
+from trainer.maxtext_keys import maxtext_argv
+from trainer.config import read
 
 config = read(Path(sys.argv[1]))
 topology = describe(config.accelerator)

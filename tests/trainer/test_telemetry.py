@@ -24,7 +24,7 @@ from tests.trainer import prometheus
 from tests.trainer.runs import CHECKOUT
 from tests.trainer.scrape import LABELS as NAMES
 from tests.trainer.scrape import get, scraped
-from trainer import config as trainer_config
+from trainer import checks
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.telemetry import Telemetry
@@ -387,7 +387,7 @@ def test_diagnostics_of_google_cloud_require_their_package(tmp_path: Path) -> No
     config = run_config(tmp_path)
     tree = {**config.tree, "train": {**config.train, "managed_mldiagnostics": True}}
     with pytest.raises(ConfigError, match=r'google-cloud-mldiagnostics is not installed; .*"slipway-launcher\[tpu\]"'):
-        trainer_config.check(RunConfig(config.path, tree))
+        checks.check(RunConfig(config.path, tree))
 
 
 # --- Weights & Biases -----------------------------------------------------------------------------------------------
@@ -512,8 +512,8 @@ def test_without_the_package_the_run_is_rejected_before_it_trains(
     with pytest.raises(
         ConfigError, match=r"tracking\.wandb\.project is set, .* wandb is not installed; .*slipway-launcher\[train\]"
     ):
-        trainer_config.check(run_config(tmp_path, project="demo"))
-    trainer_config.check(run_config(tmp_path))
+        checks.check(run_config(tmp_path, project="demo"))
+    checks.check(run_config(tmp_path))
 
 
 def test_maxtexts_own_keys_are_rejected(tmp_path: Path) -> None:
@@ -521,4 +521,4 @@ def test_maxtexts_own_keys_are_rejected(tmp_path: Path) -> None:
         config = run_config(tmp_path)
         config.tree["train"][key] = 1
         with pytest.raises(ConfigError, match=f"train.{key} is set by Slipway"):
-            trainer_config.check(config)
+            checks.check(config)

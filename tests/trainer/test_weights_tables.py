@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from trainer.config import RunConfig, maxtext_folder
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_folder
 from trainer.weights import exporting, folder, hf_config, model, tensors, tokenizer, train_keys
 from trainer.weights.safetensors_files import ShardWriter, read_folder, shards
 from trainer.weights.tensors import Array, Tensor

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainer import config as run_config
+from trainer import maxtext_keys
 from trainer.checkpoint_period import (
     FIRST_STEPS,
     HOST_HOURS,
@@ -154,9 +154,9 @@ def test_a_damaged_history_counts_as_none(tmp_path: Path) -> None:
 
 
 def test_maxtext_is_asked_after_each_step(tmp_path: Path) -> None:
-    argv = run_config.maxtext_argv(config_of(tmp_path))
+    argv = maxtext_keys.maxtext_argv(config_of(tmp_path))
     assert "checkpoint_period=1" in argv
     tree = json.loads(json.dumps(config_of(tmp_path).tree))
     tree["train"]["enable_emergency_checkpoint"] = True
     with pytest.raises(ConfigError, match=r"train\.checkpoint_period is auto, but train\.enable_emergency_checkpoint"):
-        run_config.maxtext_argv(RunConfig(tmp_path / "run.json", tree))
+        maxtext_keys.maxtext_argv(RunConfig(tmp_path / "run.json", tree))

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.hub import TOKEN, DataSet, Hub, hub
-from trainer import config as run_config
-from trainer import data
+from trainer import checks, data
 from trainer.config import RunConfig
 from trainer.errors import ConfigError, DownloadError
 
@@ -111,10 +110,10 @@ def test_a_run_keeps_the_commit_that_it_has_started_with(server: Hub, tmp_path: 
     server.data[NAME].commit({"a.jsonl": jsonl(0, 30)})
     assert other_host.corpus is not None
     assert len(texts(other_host.corpus)) == 30
-    run_config.keep_data_sets(first)
-    run_config.keep_data_sets(first)
+    checks.keep_data_sets(first)
+    checks.keep_data_sets(first)
     with pytest.raises(DownloadError, match=rf"^hf:{NAME} has changed while the run started; start again\.$"):
-        run_config.keep_data_sets(other_host)
+        checks.keep_data_sets(other_host)
     second = config(tmp_path, f"hf:{NAME}")
     assert second.corpus is not None
     assert second.corpus.summary() == first.corpus.summary()
@@ -124,7 +123,7 @@ def test_a_run_keeps_the_commit_that_it_has_started_with(server: Hub, tmp_path: 
     server.data["example/more"].commit({"m.jsonl": jsonl(100, 5)})
     for files in ((f"hf:{NAME}", "hf:example/more"), (f"hf:{NAME}",)):
         more = config(tmp_path, *files)
-        run_config.keep_data_sets(more)
+        checks.keep_data_sets(more)
         assert more.corpus is not None
         assert len(texts(more.corpus)) == 10 + 5 * (len(files) - 1)
     (tmp_path / "r" / "data-sets.json").write_text("{")

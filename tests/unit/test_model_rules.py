@@ -23,8 +23,8 @@ from launcher.config.values.writer import dumps
 from launcher.paths import presets_dir
 from tests.large_machine import use_machine
 from trainer import vocabulary
-from trainer.config import maxtext_folder
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_folder
 
 DEFAULTS = chart_defaults("run")
 GOOD: dict[str, Any] = {

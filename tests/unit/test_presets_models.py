@@ -20,7 +20,9 @@ from launcher.config.plan import check_launch, plan_launch
 from launcher.config.values import files as values
 from launcher.config.values.files import Values, chart_defaults
 from launcher.paths import presets_dir
-from trainer.config import check, maxtext_argv, read
+from trainer.checks import check
+from trainer.config import read
+from trainer.maxtext_keys import maxtext_argv
 
 DEFAULTS = chart_defaults("run")
 TABLE: dict[str, Any] = DEFAULTS.tree["common"]["accelerators"]

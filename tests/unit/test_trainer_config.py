@@ -15,8 +15,9 @@ from launcher.config.checks import rules as checks
 from launcher.config.checks import this_machine
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import Values, chart_defaults, load
+from trainer import checks as trainer_checks
 from trainer import config as trainer_config
-from trainer import maxtext_setup
+from trainer import maxtext_keys, maxtext_setup
 from trainer.errors import ConfigError
 from trainer.failures import describe
 from trainer.loop import environment
@@ -127,7 +128,7 @@ LOCAL = ("run.kind=local", "storage.kind=local", "slice.accelerator=cpu", "slice
 def argv(config: trainer_config.RunConfig) -> dict[str, Any]:
     return {
         key: json.loads(value)
-        for key, _, value in (each.partition("=") for each in trainer_config.maxtext_argv(config)[2:])
+        for key, _, value in (each.partition("=") for each in maxtext_keys.maxtext_argv(config)[2:])
     }
 
 
@@ -160,7 +161,7 @@ def test_an_evaluation_without_an_end_is_rejected(tmp_path: Path, defaults: Valu
 
 
 def test_the_launcher_and_the_trainer_agree_on_the_keys_that_slipway_owns(tmp_path: Path, defaults: Values) -> None:
-    owned = set(trainer_config.owned_keys(run_config(tmp_path, defaults, *LOCAL)))
+    owned = set(maxtext_keys.owned_keys(run_config(tmp_path, defaults, *LOCAL)))
     # The launcher also rejects a secret in values, which the trainer never sets.
     assert set(checks.OWNED) | set(checks.OWNED_WITH_DATA) == owned | {"hf_access_token"}
 
@@ -171,7 +172,7 @@ def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: 
     tree["train"]["run_name"] = "mine"
     config.path.write_text(json.dumps(tree))
     with pytest.raises(ConfigError, match=r"train.run_name is set by Slipway"):
-        trainer_config.check(trainer_config.read(config.path))
+        trainer_checks.check(trainer_config.read(config.path))
 
 
 def with_vocabulary(config: trainer_config.RunConfig, rows: int) -> trainer_config.RunConfig:
@@ -193,11 +194,11 @@ def test_a_tokenizer_with_more_pieces_than_the_model_is_rejected(
     with pytest.raises(
         ConfigError, match=r"has 32,000 pieces, but the model has room for 512; set train.vocab_size: 32000"
     ):
-        trainer_config.check(with_vocabulary(run_config(tmp_path, defaults, *LOCAL), 512))
+        trainer_checks.check(with_vocabulary(run_config(tmp_path, defaults, *LOCAL), 512))
     # gpt3's embedding is larger than the tokenizer of llama2; MaxText's default embedding has the same size as it.
     for more in ("train.model_name=gpt3-175b", "train.vocab_size=32000", "train.steps=4"):
         config = run_config(tmp_path, defaults, *LOCAL, more, "train.enable_checkpointing=false")
-        assert trainer_config.check(config)["files"] > 100
+        assert trainer_checks.check(config)["files"] > 100
 
 
 def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: Values) -> None:
@@ -212,9 +213,9 @@ def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: 
     ranks.write_bytes(b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(245)))
     for kind, path in (("huggingface", folder), ("tiktoken", ranks)):
         chosen = (*LOCAL, f"data.tokenizer.kind={kind}", f"data.tokenizer.path={path}")
-        trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=501"))
+        trainer_checks.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=501"))
         with pytest.raises(ConfigError, match=r"has 501 pieces, but the model has room for 500; set"):
-            trainer_config.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=500"))
+            trainer_checks.check(run_config(tmp_path, defaults, *chosen, "train.vocab_size=500"))
     llama3 = (
         "data.tokenizer.kind=tiktoken",
         "data.tokenizer.path=tokenizer_llama3.tiktoken",
@@ -222,7 +223,7 @@ def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: 
     )
     packaged = run_config(tmp_path, defaults, *LOCAL, *llama3)
     with pytest.raises(ConfigError, match=r"has 128,256 pieces, but the model has room for 32,000"):
-        trainer_config.check(with_vocabulary(packaged, 32_000))
+        trainer_checks.check(with_vocabulary(packaged, 32_000))
 
 
 @pytest.mark.parametrize(
@@ -246,13 +247,13 @@ def test_a_tokenizer_that_cannot_be_loaded_is_found_by_the_check(
     (tmp_path / "damaged" / "tokenizer.json").write_text("no JSON")
     chosen = (f"data.tokenizer.kind={kind}", f"data.tokenizer.path={tmp_path / path}")
     with pytest.raises(ConfigError, match=re.escape(f"{tmp_path}/{message}")):
-        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, *chosen))
+        trainer_checks.check(run_config(tmp_path, defaults, *LOCAL, *chosen))
 
 
 def test_a_dataset_type_without_its_text_is_rejected(tmp_path: Path, defaults: Values) -> None:
     def check(**train: Any) -> None:
         config = run_config(tmp_path, defaults, *LOCAL, "data.files=[]", "data.corpus=", "train.dataset_type=synthetic")
-        trainer_config.check(with_train(config, dataset_type="grain", **train))
+        trainer_checks.check(with_train(config, dataset_type="grain", **train))
 
     with pytest.raises(ConfigError, match=r"^train.dataset_type: grain has no text; set train.grain_train_files"):
         check()
@@ -266,11 +267,11 @@ def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: P
     here = (*LOCAL, f"storage.mountPath={tmp_path / 'runs'}")
     config = run_config(tmp_path, defaults, *here, f"train.load_parameters_path={weights}")
     with pytest.raises(ConfigError, match=rf"train.load_parameters_path: {weights} does not exist; set the items"):
-        trainer_config.check(config)
+        trainer_checks.check(config)
     (config.folder / "checkpoints" / "3").mkdir(parents=True)  # MaxText resumes from it, and reads no other weights
-    trainer_config.check(config)
+    trainer_checks.check(config)
     run = run_config(tmp_path, defaults, *here, "run.name=other", "train.load_parameters_path=gs://bucket/weights")
-    trainer_config.check(run)  # MaxText itself reads a URL
+    trainer_checks.check(run)  # MaxText itself reads a URL
 
 
 def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +282,8 @@ def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: p
     def check(source: str = "base", name: str = "tuned") -> list[str]:
         here = (*LOCAL, f"storage.mountPath={tmp_path / 'runs'}", f"from={source}", f"run.name={name}")
         config = run_config(tmp_path, defaults, *here)
-        trainer_config.check(config)
-        return [word for word in trainer_config.maxtext_argv(config) if word.startswith("load_parameters_path=")]
+        trainer_checks.check(config)
+        return [word for word in maxtext_keys.maxtext_argv(config) if word.startswith("load_parameters_path=")]
 
     base.mkdir(parents=True)
     with pytest.raises(ConfigError, match=rf"^from: the run base has no checkpoint in {base}/checkpoints\.$"):
@@ -324,9 +325,9 @@ def test_an_invalid_tokenizer_is_named(tmp_path: Path, defaults: Values) -> None
     text = tmp_path / "tokenizer.model"
     text.write_text("no model")
     with pytest.raises(ConfigError, match=r"tokenizer.model is not a sentencepiece model"):
-        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={text}"))
+        trainer_checks.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={text}"))
     with pytest.raises(ConfigError, match=r"is not a file"):
-        trainer_config.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={tmp_path}"))
+        trainer_checks.check(run_config(tmp_path, defaults, *LOCAL, f"data.tokenizer.path={tmp_path}"))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from trainer import checks, maxtext_keys, resume, starting_weights
 from trainer import config as trainer_config
-from trainer import resume
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.tuning import lora
@@ -32,7 +32,7 @@ def run(tmp_path: Path, method: str = "lora", values: dict[str, Any] | None = No
 
 
 def keys(config: RunConfig) -> dict[str, Any]:
-    words = (word.split("=", 1) for word in trainer_config.maxtext_argv(config)[2:])
+    words = (word.split("=", 1) for word in maxtext_keys.maxtext_argv(config)[2:])
     return {key: json.loads(value) for key, value in words}
 
 
@@ -93,16 +93,16 @@ def test_a_run_keeps_its_adapters_and_their_weights(tmp_path: Path) -> None:
     config = run(tmp_path)
     (config.folder / "checkpoints" / "4").mkdir(parents=True)
     trainer_config.keep(config)
-    trainer_config.keep_base(config)
+    starting_weights.keep_base(config)
     resume.check(config)
-    trainer_config.keep_base(config)
-    assert trainer_config.frozen_weights(config) == str(items)
+    starting_weights.keep_base(config)
+    assert starting_weights.frozen_weights(config) == str(items)
     for changed in (run(tmp_path, values={"rank": 8}), run(tmp_path, method="sft"), run(tmp_path, method="qlora")):
         with pytest.raises(ConfigError, match=r"^tuned cannot continue from its last checkpoint: from, tuning"):
             resume.check(changed)
     (items / "manifest.ocdbt").write_text("two")
     with pytest.raises(ConfigError, match=r"have changed since tuned started from them, and each start reads them"):
-        trainer_config.keep_base(config)
+        starting_weights.keep_base(config)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_run_of_adapters_is_not_a_model_to_start_from(tmp_path: Path, given: s
         config = run(tmp_path, method, load_parameters_path=items, dataset_type="synthetic")
         config = RunConfig(config.path, {**config.tree, "from": given})
         with pytest.raises(ConfigError) as refused:
-            trainer_config.check(config)
+            checks.check(config)
         assert str(refused.value) == (
             f"{source}: the checkpoints of base have adapters only; write a whole model with launcher export base "
             "--merge --to FOLDER, import it with launcher import FOLDER --to WEIGHTS, and set from to WEIGHTS."

@@ -19,8 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trainer import config as run_config
-from trainer import deferred_imports
+from trainer import deferred_imports, maxtext_keys
 from trainer.aot.errors import AotError, nearest, refused_flag
 from trainer.aot.memory import bytes_of
 from trainer.aot.topology import Topology, describe
@@ -49,7 +48,7 @@ class _WithoutData(RunConfig):
 
 def maxtext_argv(config: RunConfig, topology: Topology) -> list[str]:
     """Return the run's arguments to MaxText. Replaces those that need chips, write files, or connect to a service."""
-    argv = run_config.maxtext_argv(_WithoutData(config.path, config.tree))
+    argv = maxtext_keys.maxtext_argv(_WithoutData(config.path, config.tree))
     keys: dict[str, Any] = {
         "compile_topology": topology.name,
         "compile_topology_num_slices": config.slices,

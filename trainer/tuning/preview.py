@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer import config as run_config
-from trainer import data
+from trainer import data, maxtext_keys
 from trainer.errors import ConfigError, DownloadError
+from trainer.tuning import reading
 from trainer.tuning.template import Tokens
 
 _ROWS = 20_000
@@ -39,7 +40,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
     corpus = config.corpus
     if corpus is None or not config.tuning.applies:
         raise ConfigError("tuning.method is pretrain; set it to a method that reads examples, such as sft.")
-    reader = run_config.reader(config)
+    reader = reading.reader(config)
     shown: list[Shown] = []
     lengths: list[int] = []
     counted = longest = 0
@@ -58,7 +59,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
             names = (" (chosen)", " (rejected)") if config.tuning.reads_pairs else ("",)
             for name, whole, left in zip(names, tokens, kept or [Tokens([], [])] * len(tokens), strict=True):
                 shown.append(_shown(whole, left, f"{place}{name}"))
-    length = run_config.sequence_length(config)
+    length = maxtext_keys.sequence_length(config)
     return {
         "examples": [asdict(example) for example in shown],
         "read": reader.counts["examples"],

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer.config import RunConfig, frozen_weights
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.starting_weights import frozen_weights
 from trainer.tuning.lora import ATTENTION, MLP
 from trainer.tuning.settings import Lora
 from trainer.weights import folder, model

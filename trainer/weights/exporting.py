@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trainer.config import RunConfig, tokenizer_keys
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import tokenizer_keys
 from trainer.tuning import template
 from trainer.weights import adapters, card, folder, hf_config, model, safetensors_files, tokenizer
 from trainer.weights.checkpoint import Checkpoint

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
-from trainer.config import RunConfig, maxtext_folder
+from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_folder
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from trainer.config import maxtext_folder
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_folder
 from trainer.weights import hf_config
 from trainer.weights.model import FAMILIES, LLAMA31_SCALING, Family, Model, of
 

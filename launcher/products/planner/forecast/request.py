@@ -138,7 +138,14 @@ def _source() -> str:
     """Return a digest of the child's own source, because another version of it may give a different result."""
     digest = hashlib.sha256()
     folder = trainer_dir()
-    others = ("config.py", "tuning/lora.py", "tuning/preferences.py", "tuning/settings.py")
+    others = (
+        "config.py",
+        "maxtext_keys.py",
+        "starting_weights.py",
+        "tuning/lora.py",
+        "tuning/preferences.py",
+        "tuning/settings.py",
+    )
     for path in (*sorted((folder / "aot").glob("*.py")), *(folder / name for name in others)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
