@@ -163,7 +163,12 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         ("a.txt", b"", "{path} is empty"),
         ("a.txt", b" \n \n", "{path}: the training part of the data contains no text"),
         ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
-        ("a.jsonl", b'{"text": "x"}\nnot json\n', "{path}: line 2 is not valid JSON"),
+        (
+            "a.jsonl",
+            b'{"text": "x"}\nnot json\n',
+            "{path}: line 2 is not valid JSON (Expecting value); write each line as",
+        ),
+        ("a.jsonl", b"{}", '{path}: line 1 has no field "text" (it has none); set data.field.'),
         ("a.jsonl", b'{"body": "x"}\n', '{path}: line 1 has no field "text" (it has body)'),
         (
             "a.jsonl",
@@ -249,6 +254,13 @@ def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path
     assert read_all(list(corpus(path).train)) == ["one", "three"]
 
 
+def test_a_parquet_column_of_nulls_has_no_text(tmp_path: Path) -> None:
+    """Of a file in which no row has text, in a folder with others."""
+    pq.write_table(pa.table({"text": pa.nulls(3)}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["one"]}), tmp_path / "b.parquet")
+    assert read_all(list(corpus(tmp_path).train)) == ["one"]
+
+
 @pytest.mark.parametrize("suffix", data.SUFFIXES)
 def test_nul_characters_are_no_text(tmp_path: Path, suffix: str) -> None:
     """Blocks of a file that a crash left unwritten contain zeros."""
@@ -267,6 +279,25 @@ def test_nul_characters_are_no_text(tmp_path: Path, suffix: str) -> None:
     assert "".join(read_all(list(corpus(path).train))) == "one"
     with pytest.raises(ConfigError, match="contains no text; add files with text"):
         data.check_corpus(corpus(write("whole", "\0" * 5000)))
+
+
+def test_rows_of_parquet_have_no_nulls_of_other_rows_and_no_times(tmp_path: Path) -> None:
+    """Arrow gives the arguments of each tool the keys of all tools. Python cannot have each of its dates."""
+    path = tmp_path / "a.parquet"
+    calls = [{"name": "add", "arguments": {"a": 1}}, {"name": "find", "arguments": {"word": "b\0"}}]
+    far = pa.array([10**7], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"calls": [calls], "day": far, "id": pa.nulls(1)}), path)
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0}}, whole_rows=True)
+    calls[1]["arguments"] = {"word": "b"}
+    assert [row for unit in found.train for row, _ in data.rows(unit)] == [{"calls": calls}]
+    assert json.loads(read_all(list(found.train), data.ROWS)[0]) == {"calls": calls}
+
+
+def test_rows_of_cut_text_are_read_without_halves_of_characters(tmp_path: Path) -> None:
+    path = write_invalid(tmp_path, "a.jsonl", b'{"messages": [{"content": "cut \\ud83d\\u0000"}], "n": 1}\n')
+    found = data.open_corpus({"files": [str(path)], "heldOut": {"fraction": 0}}, whole_rows=True)
+    rows = [row for unit in found.train for row, _ in data.rows(unit)]
+    assert rows == [{"messages": [{"content": "cut \ufffd"}], "n": 1}]
 
 
 def test_json_of_cut_text_is_read_without_nulls_and_halves_of_characters(tmp_path: Path) -> None:
@@ -305,6 +336,31 @@ def test_files_of_a_folder_that_are_not_read_are_counted(tmp_path: Path) -> None
     assert found.summary()["left_out"] == (
         "1 file is read; 2 .gz files, 1 file without an ending, 1 .csv file, 1 empty file, 1 hidden file are left out."
     )
+
+
+def test_a_glob_leaves_out_what_a_folder_leaves_out(tmp_path: Path) -> None:
+    for name in ("a.txt", ".hidden.txt", ".git/b.txt", "spark.txt/part.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    (tmp_path / "empty.txt").touch()
+    found = corpus(tmp_path / "*.txt")
+    assert [unit.path for unit in found.train] == [str(tmp_path / "a.txt")]
+    assert found.left_out == "1 file is read; 1 empty file, 1 folder, 1 hidden file are left out."
+    assert len(corpus(tmp_path / "**" / "*.txt").train) == 2
+    assert len(corpus(tmp_path / ".git" / "*.txt").train) == 1
+    assert len(corpus(tmp_path / ".*.txt").train) == 1
+    with pytest.raises(ConfigError, match=r'no file matches ".*/s\*" \(1 folder is left out\); check the pattern'):
+        corpus(tmp_path / "s*")
+
+
+def test_a_file_with_two_paths_is_read_once_and_not_held_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.txt").symlink_to("a.txt")
+    found = corpus(tmp_path, tmp_path / "." / ".." / tmp_path.name / "a.txt")
+    assert [unit.path for unit in found.train] == [str(tmp_path / "a.txt")]
+    assert found.left_out == "1 file is read; 2 repeated files are left out."
+    with pytest.raises(ConfigError, match=r"a\.txt is in both data.files and data.heldOut.files"):
+        corpus(tmp_path / "a.txt", heldOut={"files": [str(tmp_path / "b.txt")]})
 
 
 def test_a_file_that_was_removed_or_is_a_broken_link_is_named(tmp_path: Path) -> None:
@@ -353,6 +409,8 @@ def test_a_large_corpus_is_checked_at_the_ends_of_its_files(tmp_path: Path, monk
 def test_missing_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere does not exist"):
         corpus(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"~nobody-here/a\.txt does not exist"):
+        corpus("~nobody-here/a.txt")
     with pytest.raises(ConfigError, match=r"hf:TinyStories is not a data set of Hugging Face; write hf:ORG/NAME,"):
         corpus(Path("hf:TinyStories"))
     with pytest.raises(ConfigError, match=r'no file matches ".*/\*.txt"'):

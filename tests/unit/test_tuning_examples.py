@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -43,11 +44,41 @@ def test_columns_with_other_names() -> None:
     assert example(row, {"prompt": "q", "completion": "a"}).messages == [QUESTION, ANSWER]
 
 
-def test_tools_and_calls_are_passed_on() -> None:
-    answer = {"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1}'}}]}
-    conversation = example({"messages": [QUESTION, answer], "tools": '[{"type": "function"}]'}, {})
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1}'}}]},
+        {"tool_calls": '[{"function": {"name": "add", "arguments": "{\\"a\\": 1}"}}]'},
+        {"tool_calls": [CALL], "content": None},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("tools", ['[{"type": "function"}]', [{"type": "function"}], ['{"type": "function"}']])
+def test_tools_and_calls_are_passed_on(calls: dict[str, Any], tools: Any) -> None:
+    conversation = example({"messages": [QUESTION, {"role": "assistant", **calls}], "tools": tools}, {})
     assert conversation.messages[1]["tool_calls"] == [CALL]
     assert conversation.tools == [{"type": "function"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls"),
+    [
+        ({"tool_calls": [{"name": "add", "arguments": '{"a": 1}'}]}, [CALL["function"]]),
+        ({"tool_calls": [{"name": "now", "arguments": ""}]}, [{"name": "now", "arguments": {}}]),
+        ({"function_call": {"name": "add", "arguments": '{"a": 1}'}}, [{"type": "function", **CALL}]),
+    ],
+    ids=["flat", "no arguments", "before tools"],
+)
+def test_calls_of_other_forms(answer: dict[str, Any], calls: list[Any]) -> None:
+    """Their arguments are objects, which a template writes as JSON; it would write a text as a JSON string."""
+    row = {"messages": [QUESTION, {"role": "assistant", **answer}], "tools": ""}
+    assert example(row, {}).messages[1]["tool_calls"] == calls
+    assert example(row, {}).tools is None
+
+
+def test_json_in_a_text_has_no_halves_of_characters() -> None:
+    row = {"messages": json.dumps([QUESTION, {"role": "assistant", "content": "cut \ud83d\0"}])}
+    assert example(row, {}).messages[1]["content"] == "cut \ufffd"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +96,9 @@ def test_tools_and_calls_are_passed_on() -> None:
         ({"messages": [QUESTION, {"role": "assistant", "content": " "}]}, "has messages[1], an empty answer"),
         ({"messages": [{**QUESTION, "content": [{"type": "image"}]}]}, "has messages[0], whose content is not text"),
         ({"messages": [QUESTION, {**ANSWER, "tool_calls": ["a"]}]}, "messages[1], whose tool_calls are not objects"),
+        ({"messages": [QUESTION, {**ANSWER, "tool_calls": 5}]}, "messages[1], whose tool_calls are not objects"),
+        ({"messages": [{"role": "user", "content": None}, ANSWER]}, "has messages[0], which has no content"),
+        ({"messages": [QUESTION, ANSWER], "tools": {"type": "function"}}, 'has a column "tools" that is not a list'),
         ({"prompt": "a", "completion": ""}, "has completion, an empty answer"),
         ({"prompt": 7, "completion": "a"}, 'has a column "prompt" that is not a list of messages'),
         ({"instruction": ["a"], "output": "b"}, 'has a column "instruction" or "input" that is not text'),

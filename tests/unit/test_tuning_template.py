@@ -139,6 +139,24 @@ def test_a_call_of_a_tool_counts_and_its_result_does_not(tokenizer: Any, write: 
     assert tokens.count("two") == 1
 
 
+def test_an_answer_of_weight_0_does_not_count(tokenizer: Any) -> None:
+    """As in the fine-tuning API of OpenAI."""
+    messages = [CONVERSATION[0], {**CONVERSATION[1], "weight": 0}, *CONVERSATION[2:]]
+    assert counted(ChatTemplate(tokenizer, CHATML), messages) == ["No", ".", "<|im_end|>"]
+
+
+def test_a_template_that_does_not_write_tools_is_refused(tokenizer: Any) -> None:
+    """Otherwise the model would learn to answer with nothing."""
+    minus = {"function": {"name": "minus", "arguments": {}}}
+    call = [CONVERSATION[0], {"role": "assistant", "content": "It is", "tool_calls": [minus]}]
+    for messages, tools, reason in (
+        (call, None, r"a call of minus \(message 1\), which the chat template does not write; set tuning\.template to"),
+        (CONVERSATION, [minus], "has the tool minus, which the chat template does not write"),
+    ):
+        with pytest.raises(BadRowError, match=reason):
+            ChatTemplate(tokenizer, PLAIN).tokens(Example(messages, tools))
+
+
 @pytest.mark.parametrize(
     ("text", "messages", "reason"),
     [
@@ -147,6 +165,11 @@ def test_a_call_of_a_tool_counts_and_its_result_does_not(tokenizer: Any, write: 
             CHATML,
             [{"role": "user", "content": "a <|im_end|> b"}, CONVERSATION[1]],
             "has the special token <|im_end|> in the text of message 0; remove it",
+        ),
+        (
+            CHATML,
+            [CONVERSATION[0], {"role": "assistant", "tool_calls": [{"name": "say", "arguments": {"a": "<|im_end|>"}}]}],
+            "has the special token <|im_end|> in the text of message 1; remove it",
         ),
         (
             "{% for m in messages %}{{ m.content }}{% if loop.last %}</s>{% endif %}{% endfor %}"

@@ -88,7 +88,7 @@ def open_corpus(
     files = listing.standard_library(str(corpus)) if corpus else listing.expand(data["files"], left, pins, key=key)
     if held_out.get("files"):
         eval_files = listing.expand(held_out["files"], left, pins, key="data.heldOut.files")
-        shared = sorted(set(files) & set(eval_files))
+        shared = sorted(set(map(listing.real, files)) & set(map(listing.real, eval_files)))
         if shared:
             raise ConfigError(
                 f"{shared[0]} is in both {key} and data.heldOut.files; remove it from one of them: held-out text "
@@ -146,7 +146,7 @@ def _open_mixture(
 
 def _refuse_shared(corpus: Corpus, key: str, key_of: dict[str, str]) -> None:
     """Raise ConfigError if a file of the corpus is also in another one, and add its files to `key_of`."""
-    paths = {unit.path for unit in (*corpus.train, *corpus.held_out)}
+    paths = set(map(listing.real, {unit.path for unit in (*corpus.train, *corpus.held_out)}))
     if shared := sorted(paths & key_of.keys()):
         raise ConfigError(
             f"{shared[0]} is in both {key_of[shared[0]]} and {key}; remove it from one of them: a part of it could be "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import sysconfig
 from collections import Counter
@@ -15,6 +16,7 @@ from trainer.errors import ConfigError
 _LISTED = 5
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"}
 _LINK = "linked folder"
+_FOLDERS = {"folder", _LINK}
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
@@ -43,27 +45,56 @@ def _usable(path: Path) -> bool:
 def expand(entries: Sequence[str], left: Counter[str], pins: hub.Pins, *, key: str) -> list[str]:
     """Expand files, folders (all files below, of the known kinds), globs and data sets to sorted unique absolute paths.
 
-    Count in `left` the other files of folders, by kind. Data sets of the hub are resolved once, into `pins`.
+    Count in `left` the other files of folders and globs, by kind. A file with several paths has the first of them. Data
+    sets of the hub are resolved once, into `pins`.
     """
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for entry in entries:
         if hub.is_hub(entry):
-            found |= dict.fromkeys(hub.expand(entry, pins, key))
+            found |= {path: path for path in hub.expand(entry, pins, key)}
             continue
-        path = Path(entry).expanduser()
+        path = Path(os.path.expanduser(entry))  # noqa: PTH111 - Path.expanduser raises if there is no such user
         if any(character in entry for character in "*?[") and not path.exists():
-            anchor = Path(path.anchor or ".")
-            files = sorted(str(match) for match in anchor.glob(str(path.relative_to(anchor))) if match.is_file())
-            if not files:
-                raise ConfigError(f'{key}: no file matches "{entry}"; check the pattern and the working directory.')
+            files = _matching(path, left, f'{key}: no file matches "{entry}"')
         elif _is_dir(path, key):
             files = _files_below(path, left, key)
         else:
             files = [str(path)]
         for name in files:
             _require_known_file(name, key)
-            found[str(Path(name).absolute())] = None
-    return sorted(found)
+            absolute = str(Path(name).absolute())
+            if found.setdefault(real(name), absolute) != absolute:
+                left["repeated"] += 1
+    return sorted(found.values())
+
+
+def real(path: str) -> str:
+    """Return the path of a file without links; that of a file of the hub is returned as it is."""
+    return path if hub.is_hub(path) else os.path.realpath(path)
+
+
+def _matching(path: Path, left: Counter[str], message: str) -> list[str]:
+    """Return the files that match a pattern, sorted. As in a shell, only a part of it that starts with a dot matches
+    hidden files and folders. Raises ConfigError, which starts with `message`, if there are none."""
+    anchor = Path(path.anchor or ".")
+    pattern = path.relative_to(anchor)
+    dotted = [part for part in pattern.parts if part.startswith(".")]
+    files, others = [], Counter[str]()
+    for match in anchor.glob(str(pattern)):
+        parts = [part for part in match.relative_to(anchor).parts if part.startswith(".")]
+        if not all(any(fnmatch.fnmatchcase(part, dot) for dot in dotted) for part in parts):
+            others["hidden"] += 1
+        elif match.is_dir():
+            others["folder"] += "**" not in pattern.parts  # the others match what is below
+        elif _is_empty(match):
+            others["empty"] += 1
+        else:
+            files.append(str(match))
+    if not files:
+        why = f" ({left_out_of(+others, 0).rstrip('.')})" if +others else ""
+        raise ConfigError(f"{message}{why}; check the pattern and the working directory.")
+    left += others
+    return sorted(files)
 
 
 def _is_dir(path: Path, key: str) -> bool:
@@ -136,7 +167,7 @@ def left_out_of(left: Counter[str], read: int) -> str:
 
 
 def _counted(count: int, kind: str) -> str:
-    if kind == _LINK:
+    if kind in _FOLDERS:
         return f"{count:,} {kind}{'s' if count > 1 else ''}"
     return f"{count:,} {kind} {_file(count)}" if kind else f"{count:,} {_file(count)} without an ending"
 

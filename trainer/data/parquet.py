@@ -67,12 +67,24 @@ def texts(unit: Unit, field: str) -> Iterator[str]:
 
 
 def objects(unit: Unit) -> list[dict[str, Any]]:
-    """Return the rows of a unit, with all columns."""
+    """Return the rows of a unit, with all columns but those of dates and times.
+
+    The objects in it have no nulls: a file has each key that any of its rows has, so the arguments of one tool would
+    have the keys of all others.
+    """
     table = group(unit.path, unit.row_group, ROWS)
     try:
-        return cast(list[dict[str, Any]], table.slice(unit.start, unit.stop - unit.start).to_pylist())
-    except UnicodeDecodeError as error:
+        return cast(list[dict[str, Any]], _present(table.slice(unit.start, unit.stop - unit.start).to_pylist()))
+    except (ValueError, OverflowError, LookupError) as error:  # also a nested date that Python cannot have
         raise ConfigError(f"Cannot read {unit.path}: {str(error).splitlines()[0]}") from error
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_present(item) for item in value]
+    return without_nul(value) if isinstance(value, str) else value
 
 
 def group(path: str, row_group: int, field: str) -> pa.Table:
@@ -89,7 +101,8 @@ def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
     try:
         with parquet_source(path) as source, pq.ParquetFile(source) as file:
             if field == ROWS:
-                return file.read_row_group(row_group)
+                columns = [column.name for column in file.schema_arrow if not types.is_temporal(column.type)]
+                return file.read_row_group(row_group, columns=columns)
             if (found := file.schema_arrow.names.count(field)) != 1:
                 have = "two columns" if found else "no column"
                 names = ", ".join(file.schema_arrow.names)
@@ -97,7 +110,8 @@ def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
                 raise ConfigError(f'{path} has {have} "{field}" (it has {names}); {todo}.')
             kind = file.schema_arrow.field(field).type
             text = kind.value_type if pa.types.is_dictionary(kind) else kind
-            strings = (types.is_string, types.is_large_string, types.is_string_view)
+            # Polars and pandas write a column without any text as one of nulls.
+            strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
             # Impala and old versions of Spark write text without its type.
             binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
             if not any(is_text(text) for is_text in (*strings, *binary)):

@@ -60,6 +60,6 @@ def rows(unit: Unit) -> Iterator[tuple[dict[str, Any], Place]]:
             yield row, Place(unit.path, number, unit.row_group)
     elif suffix(unit.path) == ".jsonl":
         for line, at in text.lines(unit):
-            yield text.json_object(line, at, unit.path, '{"messages": [...]}'), Place(unit.path, at)
+            yield text.cleaned(text.json_object(line, at, unit.path, '{"messages": [...]}')), Place(unit.path, at)
     else:
         raise ConfigError(f"{unit.path} is text without fields; write a .jsonl or .parquet file.")

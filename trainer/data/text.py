@@ -95,7 +95,9 @@ def json_object(line: str, at: int, path: str, example: str) -> dict[str, Any]:
             raise ConfigError(
                 f"{path}: line {line_number(path, at)} contains NUL bytes; convert the file to UTF-8."
             ) from error
-        raise ConfigError(f"{path}: line {line_number(path, at)} is not valid JSON ({error.msg}).") from error
+        raise ConfigError(
+            f"{path}: line {line_number(path, at)} is not valid JSON ({error.msg}); write each line as {example}."
+        ) from error
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         what = "lists or objects that are nested too deeply" if deep else "a number of thousands of digits"
@@ -109,7 +111,7 @@ def field_of(line: str, at: int, path: str, field: str) -> str | None:
     """Return the text of a line; None if it is null, as a row of Parquet without text."""
     row = json_object(line, at, path, f'{{"{field}": "..."}}')
     if field not in row:
-        have = ", ".join(sorted(row)[:20])
+        have = ", ".join(sorted(row)[:20]) or "none"
         raise ConfigError(
             f'{path}: line {line_number(path, at)} has no field "{field}" (it has {have}); {what_to_set(row)}.'
         )
@@ -121,9 +123,19 @@ def field_of(line: str, at: int, path: str, field: str) -> str | None:
             f'{path}: line {line_number(path, at)}: the field "{field}" is {_JSON_TYPES[type(text)]}, not text; '
             f"{what_to_set(row)}."
         )
-    # JSON can have half of a surrogate pair, as from a text that was cut in the middle of an emoji. No tokenizer
-    # accepts it.
-    return _SURROGATE.sub("\ufffd", without_nul(text))
+    return str(cleaned(text))
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value of JSON whose texts have no NUL and no half of a surrogate pair.
+
+    JSON can have such a half, as from a text that was cut in the middle of an emoji. No tokenizer accepts it.
+    """
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", without_nul(value))
+    if isinstance(value, dict):
+        return {key: cleaned(item) for key, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 def what_to_set(columns: Collection[str]) -> str:

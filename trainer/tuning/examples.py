@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from trainer.data.text import cleaned
 from trainer.errors import ConfigError
 
 Message = dict[str, Any]
@@ -119,8 +120,11 @@ def _named(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[dict[str
 
 
 def _tools(values: Mapping[str, Any], names: Mapping[str, str]) -> list[Any] | None:
-    tools: list[Any] | str | None = values.get("tools")
-    return _json(tools, names["tools"]) if isinstance(tools, str) else tools
+    """Return the definitions of a row: a list of objects, each of which, as the list, can be a text with JSON."""
+    tools = _parsed(values.get("tools"), names["tools"])
+    if tools is not None and not isinstance(tools, list):
+        raise BadRowError(f'has a column "{names["tools"]}" that is not a list of definitions; write one')
+    return [_parsed(tool, names["tools"]) for tool in tools or ()] or None
 
 
 def _turn(value: Any, role: str, column: str) -> list[Message]:
@@ -131,8 +135,7 @@ def _turn(value: Any, role: str, column: str) -> list[Message]:
 
 
 def _messages(value: Any, column: str) -> list[Message]:
-    if isinstance(value, str):  # a column of JSON
-        value = _json(value, column)
+    value = _parsed(value, column)
     if not isinstance(value, Sequence) or not value:
         raise BadRowError(
             f'has a column "{column}" that is not a list of messages; write objects with role and content'
@@ -153,10 +156,14 @@ def _message(value: Any, place: str) -> Message:
     message["role"] = role
     if "content" in message:
         message["content"] = _text(message["content"], place)
+    if "function_call" in message:  # the API of OpenAI before tools
+        message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
     if "tool_calls" in message:
-        message["tool_calls"] = [_call(call, place) for call in message["tool_calls"]]
-    if role == "assistant" and not message.get("content", "").strip() and not message.get("tool_calls"):
-        raise BadRowError(f"has {place}, an empty answer; remove the row")
+        message["tool_calls"] = _calls(_parsed(message["tool_calls"], f"{place}.tool_calls"), place)
+    content = message.get("content")
+    if not message.get("tool_calls") and (content is None or (role == "assistant" and not content.strip())):
+        what = "an empty answer" if role == "assistant" else "which has no content"
+        raise BadRowError(f"has {place}, {what}; remove the row")
     return message
 
 
@@ -171,19 +178,24 @@ def _text(content: Any, place: str) -> str:
     raise BadRowError(f"has {place}, whose content is not text; write the text only, or remove the row")
 
 
-def _call(call: Any, place: str) -> Any:
-    """Return a tool call with its arguments as an object, which chat templates write as JSON."""
-    if not isinstance(call, Mapping):
+def _calls(calls: Any, place: str) -> list[Any]:
+    """Return tool calls with their arguments as objects, which chat templates write as JSON."""
+    if not isinstance(calls, list | None) or not all(isinstance(call, Mapping) for call in calls or ()):
         raise BadRowError(f"has {place}, whose tool_calls are not objects; write each as in the API of OpenAI")
-    function = call.get("function")
-    if isinstance(function, Mapping) and isinstance(function.get("arguments"), str):
-        arguments = _json(function["arguments"], f"{place}.tool_calls")
-        return {**call, "function": {**function, "arguments": arguments}}
-    return dict(call)
+    return [_call(call, f"{place}.tool_calls") for call in calls or ()]
 
 
-def _json(text: str, column: str) -> Any:
+def _call(call: Mapping[str, Any], column: str) -> dict[str, Any]:
+    if isinstance(call.get("function"), Mapping):
+        return {**call, "function": _call(call["function"], column)}
+    return {**call, "arguments": _parsed(call.get("arguments") or {}, column)}
+
+
+def _parsed(value: Any, column: str) -> Any:
+    """Return a value, or what the JSON in a text is; None for an empty text."""
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(text)
+        return cleaned(json.loads(value)) if value.strip() else None
     except (ValueError, RecursionError) as error:
         raise BadRowError(f'has a column "{column}" that is not valid JSON; fix or remove the row') from error

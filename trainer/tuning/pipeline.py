@@ -246,9 +246,9 @@ def checker(template: ChatTemplate, tuning: Tuning) -> Callable[[data.Unit], Ite
         for row, place in data.rows(unit):
             with placed(place):
                 found = conversations(row, tuning)
-                if next(numbers) < _RENDERED:
-                    for one in found:
-                        template.tokens(one)
+                check = template.tokens if next(numbers) < _RENDERED else template.check
+                for one in found:
+                    check(one)
             yield found[0].messages[-1].get("content") or "-"
 
     return texts

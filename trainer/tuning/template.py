@@ -6,6 +6,7 @@ and with the token that ends the turn.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ _PLAIN = (
     "{% else %}{{ ('System: ' if message.role == 'system' else 'Question: ') + message.content | trim + '\n' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Answer:' }}{% endif %}"
 )
+_UNWRITTEN = "which the chat template does not write; set tuning.template to one for tools, or remove the row"
 ALL, LAST = "all", "last"
 """Which turns of the assistant count."""
 
@@ -51,13 +53,10 @@ class ChatTemplate:
 
     def tokens(self, example: Example) -> Tokens:
         """Return the tokens of an example. Raises BadRowError if the template cannot render it."""
-        for number, message in enumerate(example.messages):
-            if special := self._special(message):
-                raise BadRowError(
-                    f"has the special token {special} in the text of message {number}; remove it: the tokenizer would "
-                    "read it as the end of a turn, or as another command"
-                )
+        self.check(example)
         text = self._render(example, example.messages)
+        if unwritten := [name for name in map(_name, example.tools or ()) if name not in text]:
+            raise BadRowError(f"has the tool {unwritten[0]}, {_UNWRITTEN}")
         spans = self._spans(example, text)
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         counted = [
@@ -65,6 +64,16 @@ class ChatTemplate:
             for first, last in encoded["offset_mapping"]
         ]
         return Tokens(encoded["input_ids"], counted, text, [first for first, _ in encoded["offset_mapping"]])
+
+    def check(self, example: Example) -> None:
+        """Raise BadRowError if a message has a special token."""
+        for number, message in enumerate(example.messages):
+            written = [value for key, value in message.items() if key != "role"]
+            if match := self._any_special.search(json.dumps(written, ensure_ascii=False, default=str)):
+                raise BadRowError(
+                    f"has the special token {match[0]} in the text of message {number}; remove it: the tokenizer would "
+                    "read it as the end of a turn, or as another command"
+                )
 
     def prompt(self, text: str) -> list[int]:
         """Return the tokens of a user's message, up to where the answer starts."""
@@ -78,7 +87,7 @@ class ChatTemplate:
         answers = [
             number
             for number, message in enumerate(messages)
-            if number >= example.first and message["role"] == "assistant"
+            if number >= example.first and message["role"] == "assistant" and message.get("weight", 1)
         ]
         spans = []
         for number in answers if self._turns == ALL else answers[-1:]:
@@ -92,6 +101,9 @@ class ChatTemplate:
                     "it; set tuning.template to a template that does not"
                 )
             spans.append((len(prompt), self._end(text, len(prompt), messages[number])))
+            answer = text[slice(*spans[-1])]
+            if unwritten := [name for name in map(_name, messages[number].get("tool_calls", ())) if name not in answer]:
+                raise BadRowError(f"has a call of {unwritten[0]} (message {number}), {_UNWRITTEN}")
         return spans
 
     def _end(self, text: str, start: int, answer: Message) -> int:
@@ -124,10 +136,6 @@ class ChatTemplate:
     def _any_special(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, sorted(self._special_tokens, key=len, reverse=True))) or r"(?!)")
 
-    def _special(self, message: Message) -> str:
-        match = self._any_special.search(str(message.get("content") or ""))
-        return match[0] if match else ""
-
     def _render(self, example: Example, messages: list[Message], *, generation_prompt: bool = False) -> str:
         import jinja2
 
@@ -147,6 +155,12 @@ class ChatTemplate:
             raise BadRowError(
                 f"is refused by the chat template: {str(error).rstrip('.')}; change the row, or set tuning.template"
             ) from error
+
+
+def _name(tool: Any) -> str:
+    """Return the name of the function in a definition or a call of a tool."""
+    function = tool.get("function") or tool if isinstance(tool, Mapping) else {}
+    return str(function.get("name") or "") if isinstance(function, Mapping) else ""
 
 
 def named(template: str) -> str:
