@@ -255,7 +255,7 @@ def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path
 
 
 def test_a_parquet_column_of_nulls_has_no_text(tmp_path: Path) -> None:
-    """Of a file in which no row has text, in a folder with others."""
+    """Polars writes one if no row of a file has text."""
     pq.write_table(pa.table({"text": pa.nulls(3)}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": ["one"]}), tmp_path / "b.parquet")
     assert read_all(list(corpus(tmp_path).train)) == ["one"]

@@ -141,20 +141,20 @@ def test_a_call_of_a_tool_counts_and_its_result_does_not(tokenizer: Any, write: 
 
 def test_an_answer_of_weight_0_does_not_count(tokenizer: Any) -> None:
     """As in the fine-tuning API of OpenAI."""
-    messages = [CONVERSATION[0], {**CONVERSATION[1], "weight": 0}, *CONVERSATION[2:]]
+    messages: list[dict[str, Any]] = [CONVERSATION[0], {**CONVERSATION[1], "weight": 0}, *CONVERSATION[2:]]
     assert counted(ChatTemplate(tokenizer, CHATML), messages) == ["No", ".", "<|im_end|>"]
 
 
 def test_a_template_that_does_not_write_tools_is_refused(tokenizer: Any) -> None:
     """Otherwise the model would learn to answer with nothing."""
     minus = {"function": {"name": "minus", "arguments": {}}}
-    call = [CONVERSATION[0], {"role": "assistant", "content": "It is", "tool_calls": [minus]}]
+    call: list[dict[str, Any]] = [CONVERSATION[0], {"role": "assistant", "content": "It is", "tool_calls": [minus]}]
     for messages, tools, reason in (
         (call, None, r"a call of minus \(message 1\), which the chat template does not write; set tuning\.template to"),
         (CONVERSATION, [minus], "has the tool minus, which the chat template does not write"),
     ):
         with pytest.raises(BadRowError, match=reason):
-            ChatTemplate(tokenizer, PLAIN).tokens(Example(messages, tools))
+            ChatTemplate(tokenizer, PLAIN).tokens(Example([*messages], tools))
 
 
 @pytest.mark.parametrize(
