@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -57,9 +59,9 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def show(browser: Browser) -> Iterator[Any]:
-    """A function that opens a file in a new window without network access."""
+@contextlib.contextmanager
+def windows(browser: Browser) -> Iterator[Any]:
+    """Yield a function that opens a file in a new window without network access. All windows are closed at the end."""
     contexts = []
 
     def open_page(path: Path, width: int = 1280, height: int = 900, scheme: Any = "light") -> OpenPage:
@@ -77,6 +79,21 @@ def show(browser: Browser) -> Iterator[Any]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Any]:
+    """A function that opens a file in a new window without network access."""
+    with windows(browser) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def drawn(browser: Browser) -> Iterator[Any]:
+    """A function that returns a file in a window with all of its charts, which the tests of a module share. They only
+    read, or return to the first state."""
+    with windows(browser) as open_page:
+        yield functools.cache(lambda *window: open_page(*window).drawn())
 
 
 @pytest.fixture(scope="session")

@@ -131,6 +131,11 @@ def test_a_large_cluster_is_readable_and_accessible(
     assert seen.js("window.pwned") is None
     assert seen.js("document.querySelectorAll('#runs tbody tr').length") == 500
     assert "500 are shown" in seen.page.inner_text("#count")
+    # A few rows of each state, because axe needs a tenth of a second for a row.
+    seen.page.select_option("#shown", "all")
+    seen.page.fill("#filter", "run-10")
+    states = seen.js("[...document.querySelectorAll('#runs tbody tr')].map((row) => row.children[2].className)")
+    assert (len(states), len(set(states))) == (11, 5)
     # axe's own levels are minor, moderate, serious and critical.
     violations = Axe().run(seen.page).response["violations"]
     assert [(each["id"], each["impact"]) for each in violations if each["impact"] in ("serious", "critical")] == []

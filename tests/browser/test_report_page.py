@@ -62,9 +62,9 @@ def test_it_is_drawn_from_a_file_without_a_network(show: Show, mixed: Path, widt
 
 
 @pytest.mark.parametrize("width", [360, 1920])
-def test_one_run_and_twenty_fit(show: Show, single: Path, twenty: Path, width: int) -> None:
+def test_one_run_and_twenty_fit(drawn: Show, single: Path, twenty: Path, width: int) -> None:
     for page in (single, twenty):
-        seen = show(page, width).drawn()
+        seen = drawn(page, width)
         assert seen.js("document.documentElement.scrollWidth <= innerWidth")
         assert [text for text in seen.console if not text.startswith("log: [bokeh")] == []
     dashes = seen.js(
@@ -73,8 +73,8 @@ def test_one_run_and_twenty_fit(show: Show, single: Path, twenty: Path, width: i
     assert len(dashes) == 20  # each run has its own line style
 
 
-def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> None:
-    seen = show(twenty, 360).drawn()
+def test_long_names_leave_the_timeline_its_width(drawn: Show, twenty: Path) -> None:
+    seen = drawn(twenty, 360)
     rows = """(() => { const plot = Bokeh.documents[0].roots().find((each) => each.y_range.type === "FactorRange");
       return Bokeh.index.get_by_id(plot.id).frame.bbox.height / plot.y_range.factors.length; })()"""
     assert seen.js(rows) > 26  # room for a bar and the name above it
@@ -83,10 +83,12 @@ def test_long_names_leave_the_timeline_its_width(show: Show, twenty: Path) -> No
     assert seen.js(frame) > 250
     seen.page.set_viewport_size({"width": 1280, "height": 900})
     assert seen.until("Bokeh.documents[0].roots().flatMap((plot) => plot.left).every((axis) => axis.visible)")
+    seen.page.set_viewport_size({"width": 360, "height": 900})
+    assert seen.until(f"{frame} > 250 && {frame} < 360")
 
 
-def test_the_table_matches_the_data(show: Show, mixed: Path, folder: Path) -> None:
-    seen = show(mixed)
+def test_the_table_matches_the_data(drawn: Show, mixed: Path, folder: Path) -> None:
+    seen = drawn(mixed)
     lines = [json.loads(line) for line in (folder / "long" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     rows = "[...document.querySelectorAll('.summary tbody tr')]"
@@ -100,8 +102,8 @@ def test_the_table_matches_the_data(show: Show, mixed: Path, folder: Path) -> No
     assert seen.js(cell % "state") == ["succeeded", "succeeded", "succeeded", "unknown", "failed"]
 
 
-def test_the_lines_are_the_data_and_spikes_are_kept(show: Show, mixed: Path, folder: Path) -> None:
-    seen = show(mixed).drawn()
+def test_the_lines_are_the_data_and_spikes_are_kept(drawn: Show, mixed: Path, folder: Path) -> None:
+    seen = drawn(mixed)
     plots: dict[str, list[dict[str, Any]]] = seen.js(SOURCES)
     loss = next(iter(plots.values()))[0]
     written = {
@@ -117,8 +119,8 @@ def test_the_lines_are_the_data_and_spikes_are_kept(show: Show, mixed: Path, fol
         assert value == pytest.approx(written[step], rel=1e-6)
 
 
-def test_text_in_a_run_is_never_executed(show: Show, mixed: Path) -> None:
-    seen = show(mixed).drawn()
+def test_text_in_a_run_is_never_executed(drawn: Show, mixed: Path) -> None:
+    seen = drawn(mixed)
     # The browser builds the tooltips, so they are checked, too: first over the run's bar in the timeline.
     hover(seen, "timeline", "training", ODD)
     assert ODD in tooltips(seen, "training")
@@ -177,14 +179,14 @@ def tooltips(seen: OpenPage, text: str) -> str:
     return str(seen.js(f"{TOOLTIPS}.join(' | ')"))
 
 
-def test_a_tooltip_describes_the_bar_below_the_mouse(show: Show, mixed: Path) -> None:
-    seen = show(mixed).drawn()
+def test_a_tooltip_describes_the_bar_below_the_mouse(drawn: Show, mixed: Path) -> None:
+    seen = drawn(mixed)
     hover(seen, "timeline", "restarting", "long")
     assert "long" in tooltips(seen, "restarting")
 
 
-def test_the_legend_hides_a_run_everywhere(show: Show, mixed: Path) -> None:
-    seen = show(mixed).drawn()
+def test_the_legend_hides_a_run_everywhere(drawn: Show, mixed: Path) -> None:
+    seen = drawn(mixed)
     visible = """Bokeh.documents[0].roots().flatMap((plot) => plot.renderers)
       .filter((each) => each.name === "long" && !each.tags.includes("off")).map((each) => each.visible)"""
     assert all(seen.js(visible))
@@ -220,14 +222,14 @@ def test_a_page_that_is_open_follows_the_scheme(show: Show, mixed: Path) -> None
     assert seen.until(f"({INKS})['chart-loss'].includes({rgb('#56b4e9')})")
 
 
-def test_text_is_painted_before_the_charts(show: Show, mixed: Path) -> None:
-    seen = show(mixed).drawn()
+def test_text_is_painted_before_the_charts(drawn: Show, mixed: Path) -> None:
+    seen = drawn(mixed)
     first = seen.js("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert first < seen.js("performance.getEntriesByName('charts-drawn')[0].startTime")
 
 
-def test_every_chart_has_a_description(show: Show, mixed: Path) -> None:
-    texts = show(mixed).js("[...document.querySelectorAll('figure .unseen')].map((each) => each.textContent)")
+def test_every_chart_has_a_description(drawn: Show, mixed: Path) -> None:
+    texts = drawn(mixed).js("[...document.querySelectorAll('figure .unseen')].map((each) => each.textContent)")
     assert len(texts) == 10
     assert "long from" in texts[0]
     assert all(text.strip() for text in texts)
@@ -244,8 +246,8 @@ def scale(key: str) -> str:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
-def test_the_loss_has_a_log_scale_by_keyboard(show: Show, swept: Path, width: int, scheme: str) -> None:
-    seen = show(swept, width, 900, scheme).drawn()
+def test_the_loss_has_a_log_scale_by_keyboard(drawn: Show, swept: Path, width: int, scheme: str) -> None:
+    seen = drawn(swept, width, 900, scheme)
     assert seen.js("document.documentElement.scrollWidth <= innerWidth")
     # The height of 8 between 4 and 12: halfway on a linear axis, above it on a logarithmic one.
     middle = f"""(() => {{ const y = {scale("loss")}.y_scale;
@@ -264,8 +266,8 @@ def test_the_loss_has_a_log_scale_by_keyboard(show: Show, swept: Path, width: in
     assert [text for text in seen.console if not text.startswith("log: [bokeh")] == []
 
 
-def test_smoothing_shows_the_average_over_the_faint_line(show: Show, swept: Path) -> None:
-    seen = show(swept).drawn()
+def test_smoothing_shows_the_average_over_the_faint_line(drawn: Show, swept: Path) -> None:
+    seen = drawn(swept, 1280, 900, "light")
     lines = f"""{chart("loss")}.renderers.map((each) => [each.tags.includes("smooth"), each.visible,
       each.glyph.line_alpha.value ?? each.glyph.line_alpha])"""
     assert seen.js(lines) == [[False, True, 1], [True, False, 1]] * 4
@@ -286,8 +288,8 @@ def test_smoothing_shows_the_average_over_the_faint_line(show: Show, swept: Path
     assert seen.js(lines) == [[False, True, 1], [True, False, 1]] * 4
 
 
-def test_a_sweep_has_its_values_against_the_loss(show: Show, swept: Path) -> None:
-    seen = show(swept, 390, 900, "dark").drawn()
+def test_a_sweep_has_its_values_against_the_loss(drawn: Show, swept: Path) -> None:
+    seen = drawn(swept, 390, 900, "dark")
     assert seen.js("[...document.querySelectorAll('figure h3')].map((each) => each.textContent)")[2:4] == [
         "Loss by train.learning_rate",
         "Loss by train.per_device_batch_size",
@@ -303,8 +305,8 @@ def test_a_sweep_has_its_values_against_the_loss(show: Show, swept: Path) -> Non
     assert all(low <= end for (_, _, low), (_, _, end) in zip(seen.js(points), last, strict=True))
 
 
-def test_axes_of_small_numbers_have_exponents(show: Show, swept: Path) -> None:
-    seen = show(swept).drawn()
+def test_axes_of_small_numbers_have_exponents(drawn: Show, swept: Path) -> None:
+    seen = drawn(swept, 1280, 900, "light")
     labels = """((axis, ticks) => axis.formatter.doFormat(ticks, {}))"""
     assert seen.js(f"{labels}({chart('learning_rate')}.left[0], [0, 5e-5, 3.0000000000000003e-4, 0.01])") == [
         "0",
@@ -320,8 +322,8 @@ def test_axes_of_small_numbers_have_exponents(show: Show, swept: Path) -> None:
     ]
 
 
-def test_goodput_is_explained_below_the_timeline(show: Show, swept: Path) -> None:
-    seen = show(swept, 390).drawn()
+def test_goodput_is_explained_below_the_timeline(drawn: Show, swept: Path) -> None:
+    seen = drawn(swept, 390, 900, "dark")
     text = seen.page.locator("#chart-timeline .footnote p")
     assert not text.is_visible()
     seen.page.locator("#chart-timeline .footnote summary").focus()
