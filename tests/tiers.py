@@ -177,6 +177,8 @@ LONG = frozenset(
         "tests/trainer/test_weights_killed.py",
         # A JobSet's pods, as root. test_ray_containers.py runs those of a RayJob in the same image.
         "tests/image/test_jobset_containers.py",
+        # A cluster of containers of its own. test_ray_job.py runs commands, with their variables, on all hosts of one.
+        "tests/image/test_ray_containers.py::test_a_command_runs_on_every_host",
         # Minutes of commands. test_served_models.py tests the states of a model.
         "tests/cluster/test_e2e_suite.py::test_a_model_is_served_with_the_fakes",
         # Many commands of gcloud, which takes a second to start. With its stand-in they run in CI, and shorter tests
@@ -199,7 +201,7 @@ LONG = frozenset(
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/tutorial/4-fine-tune.md]",
         # test_trainer_failures.py has the message, and the rule for the second failure of a kind.
         "tests/trainer/test_training.py::test_too_little_memory_is_restarted_once",
-        # test_ray_containers.py runs a command on every host.
+        # test_ray_job.py runs a command on every host.
         "tests/trainer/test_ray_cluster.py::test_a_command_waits_for_one_node_per_host_and_reports_it",
         # The tests of resumes have what the page shows.
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/resume-a-run.md]",

@@ -17,6 +17,7 @@ from tests.coverage_by_package import unmeasured
 from tests.docs.pages import CHECKOUT, Page, runs_here
 from tests.docs.shown import differs
 from tests.tools import tool
+from trainer.spares import SWITCH as SPARES
 
 # Without the variables that a make, if it runs this suite, passes to other makes.
 _ENVIRONMENT = {
@@ -106,7 +107,8 @@ class FreshMachine:
             "env": {
                 **_ENVIRONMENT,
                 **{"PATH": path, "SLIPWAY_HOME": str(self.home), "KUBECONFIG": os.devnull},
-                **{"COLUMNS": "100", **environment},
+                # Spare processes import JAX for seconds in each training, and no page shows them.
+                **{"COLUMNS": "100", SPARES: "0", **environment},
             },
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,

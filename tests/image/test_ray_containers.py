@@ -229,11 +229,6 @@ def test_a_command_runs_on_every_host(team: Team) -> None:
         }
         assert len(on & set(log.splitlines())) == 2, log
         assert all(pod.name in log for pod in job.workers)
-        # When no training runs, a pod ends before its grace period is over.
-        took = job.shut_down()
-        print(f"all pods of a finished cluster had ended after {took:.1f} s")
-        assert "did not finish draining" not in job.diagnostics()
-        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.diagnostics()
     finally:
         job.close()
 

@@ -18,6 +18,7 @@ import psutil
 
 from tests.coverage_by_package import MEASURED, unmeasured
 from tests.tiny_model import TINY_MODEL
+from trainer.spares import SWITCH as SPARES
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -67,17 +68,22 @@ class TrainingHarness:
         path.write_text(json.dumps(tree))
         return path
 
-    def start(self, config: Path, *options: str, **environment: str) -> Run:
+    def start(self, config: Path, *options: str, module: str = "trainer", **environment: str) -> Run:
+        """Start a run. Under Ray without spare processes, which import JAX for seconds in each training.
+
+        `module` has the trainer's program.
+        """
         name = config.stem
+        ray = "--no-ray" not in options
         log = self.root / f"{name}{''.join(options)}.log"
         # The child has its own handle of the log.
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*trainer(ray="--no-ray" not in options), "--config", str(config), *options],
+                [*trainer(module, ray=ray), "--config", str(config), *options],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=CHECKOUT,
-                env={**(os.environ if "--no-ray" in options else unmeasured(os.environ)), **environment},
+                env={**(unmeasured(os.environ) | {SPARES: "0"} if ray else os.environ), **environment},
             )
         _started.append(process)
         return Run(self.root / name, process, log)
@@ -96,12 +102,12 @@ def free_port() -> int:
         return port
 
 
-def trainer(*, ray: bool) -> list[str]:
+def trainer(module: str = "trainer", *, ray: bool) -> list[str]:
     """Return the trainer's command. If coverage is measured, it covers this process, but no process that Ray starts."""
     if ray and MEASURED in os.environ:
         rules = f"--rcfile={CHECKOUT / 'tests' / 'driver.coveragerc'}"
-        return [sys.executable, "-m", "coverage", "run", rules, "-m", "trainer"]
-    return [sys.executable, "-m", "trainer"]
+        return [sys.executable, "-m", "coverage", "run", rules, "-m", module]
+    return [sys.executable, "-m", module]
 
 
 def with_run(config: Path, **run: Any) -> Path:

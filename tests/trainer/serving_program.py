@@ -60,7 +60,7 @@ class Sent:
     error: str = ""
 
 
-PAUSE = 0.1
+PAUSE = 0.3
 """Seconds of a client between two requests. Without it, the clients take the processor time that new replicas need."""
 
 

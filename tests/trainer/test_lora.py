@@ -6,9 +6,11 @@ not depend on: the names and shapes of the tensors in its folders are those in i
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tuner.lora import LoRALinear
 from mlx_lm.utils import load_model
 
+from tests import compiled_programs
 from tests.tiny_model import TINY_MODEL
 from tests.trainer import hf_forward
 from tests.trainer.reference_models import inputs, write_config
@@ -72,13 +75,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def runs_to_the_end(lab: TrainingHarness, base: Run, files: dict[str, Path]) -> dict[str, Run]:
-    runs = {}
-    for method in METHODS:
+def run_to_the_end(lab: TrainingHarness, base: Run, files: dict[str, Path]) -> Callable[[str], Run]:
+    """Return a function that returns the undisturbed run of a method, which it trains once."""
+
+    @functools.cache
+    def trained(method: str) -> Run:
         run = lab.train(config(lab, f"{method}-whole", base, files[method], RUNS[method]), "--no-ray")
         assert run.process.returncode == 0, run.output()[-3000:]
-        runs[method] = run
-    return runs
+        return run
+
+    return trained
 
 
 def exported(config: Path, to: Path, *options: str) -> Path:
@@ -187,11 +193,11 @@ def test_a_kill_changes_no_number(
     lab: TrainingHarness,
     base: Run,
     files: dict[str, Path],
-    runs_to_the_end: dict[str, Run],
+    run_to_the_end: Callable[[str], Run],
     tmp_path: Path,
     method: str,
 ) -> None:
-    whole = runs_to_the_end[method]
+    whole = run_to_the_end(method)
     path = config(lab, f"{method}-killed", base, files[method], RUNS[method])
     run = lab.start(path, "--no-ray")
     run.until(lambda: run.step() >= 20)
@@ -234,11 +240,12 @@ def test_a_kill_changes_no_number(
 
 
 def test_the_text_is_that_of_the_weights_with_the_adapter(
-    base: Run, runs_to_the_end: dict[str, Run], tmp_path: Path
+    base: Run, run_to_the_end: Callable[[str], Run], tmp_path: Path
 ) -> None:
     """That of generate, for which the launcher merges them, and of tuning.samples. Here, they are not merged."""
     mx.set_default_device(mx.cpu)
-    folder = runs_to_the_end["lora"].folder
+    trained = run_to_the_end("lora")
+    folder = trained.folder
     words = ("generate", str(folder), "def main(", "--temperature", "0", "--max-tokens", "12", "-o", "json")
     done = subprocess.run(
         [sys.executable, "-m", "launcher", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
@@ -264,7 +271,7 @@ def test_the_text_is_that_of_the_weights_with_the_adapter(
     assert tokens != plain
     assert text == tokenizer.decode(tokens)[len(tokenizer.decode(prompt)) :]
 
-    events = runs_to_the_end["lora"].events("sample")[-2:]
+    events = trained.events("sample")[-2:]
     assert [(event["step"], event["prompt"]) for event in events] == [(40, prompt) for prompt in SAMPLES]
     for event in events:
         asked = f"Question: {event['prompt']}\nAnswer:"
@@ -306,9 +313,9 @@ def references(lab: TrainingHarness) -> Path:
             tree["run"]["name"] = f"{name}-{method}"
             tree |= {"tuning": {"method": method, "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}
             (root / f"{name}-{method}.json").write_text(json.dumps(tree))
-    subprocess.run(
-        [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *FAMILIES], cwd=CHECKOUT, check=True
-    )
+    program = [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *FAMILIES]
+    with compiled_programs.kept(root):
+        subprocess.run(program, cwd=CHECKOUT, check=True)
     return root
 
 

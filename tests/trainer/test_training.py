@@ -23,6 +23,7 @@ from launcher.products.report.build import build
 from tests.trainer.runs import CHECKOUT, STEPS, Run, TrainingHarness, numbers, with_metrics
 from tests.trainer.scrape import get, scraped
 from trainer.inference.model import load
+from trainer.spares import SWITCH as SPARES
 
 
 def test_a_run_learns_and_writes_metrics_checkpoints_and_tensorboard(undisturbed: Run) -> None:
@@ -137,7 +138,7 @@ def is_loopback(text: str) -> bool:
 def test_a_killed_worker_does_not_change_the_numbers(lab: TrainingHarness, undisturbed: Run) -> None:
     """The first host, which coordinates the others, is killed during a checkpoint. In tests/image, another host is
     killed between two checkpoints."""
-    run = lab.start(lab.config("killed-worker"))
+    run = lab.start(lab.config("killed-worker"), **{SPARES: "1"})
 
     def writing() -> bool:
         names = [path.name for path in (run.folder / "checkpoints").glob("*tmp*")]
@@ -238,6 +239,8 @@ def test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unrea
     assert "is not UTF-8 text: byte 0xff at offset" in error["message"]
     assert str(tmp_path) in error["message"]
     assert len(run.events()) == 1
+    assert run.output().count("Initialized JAX distributed on CPU") == 2  # once for each worker
+    assert "Traceback" not in run.output().split("Error: ")[-1]
 
 
 def open_to_others(run: Run) -> list[object]:

@@ -68,11 +68,15 @@ def test_a_slow_host_is_named_and_all_hosts_stop_after_the_same_step(lab: Traini
     tests/image/test_jobset_containers.py resumes such a run."""
     config = lab.config("stop-signal", steps=100_000, checkpoint_period=50_000, eval_interval=None)
     environment = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
-    first = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="0", SLIPWAY_NODE="node-0", **environment)
-    second = lab.start(config, "--no-ray", JOB_COMPLETION_INDEX="1", SLIPWAY_NODE="node-1", **environment)
+
+    def start(host: int) -> Run:
+        place = {"JOB_COMPLETION_INDEX": str(host), "SLIPWAY_NODE": f"node-{host}"}
+        return lab.start(config, "--no-ray", module="tests.trainer.often_probed", **place, **environment)
+
+    first, second = start(0), start(1)
     first.until(lambda: first.step() >= 5)
     with half_speed(second.process):
-        first.until(lambda: first.events("slow_host") != [], 240)  # one minute if the machine does nothing else
+        first.until(lambda: first.events("slow_host") != [], 240)
     (event,) = first.events("slow_host")
     assert (event["host"], event["node"]) == (1, "node-1")
     assert re.fullmatch(

@@ -45,5 +45,12 @@ def team(
 @pytest.fixture(scope="package")
 def undisturbed_job(team: Team) -> Iterator[UndisturbedJob]:
     job = RayJob(team.context, team.render("undisturbed", "ray-job"))
-    yield UndisturbedJob(job, job.run(), team.metrics("undisturbed"))
-    job.close()
+    try:
+        yield UndisturbedJob(job, job.run(), team.metrics("undisturbed"))
+        # When no training runs, a pod ends before its grace period is over.
+        took = job.shut_down()
+        print(f"all pods of a finished cluster had ended after {took:.1f} s")
+        assert "did not finish draining" not in job.diagnostics()
+        assert not any("killed" in event for pod in (job.head, *job.workers) for event in pod.events), job.diagnostics()
+    finally:
+        job.close()
