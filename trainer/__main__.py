@@ -67,11 +67,12 @@ def main() -> int:
                 print("{}")  # noqa: T201 - there is no data
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
-        if host and config.is_local and config.hosts == 1 and spares.are_wanted():
+        if host:
+            stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
+        if host and config.hosts == 1 and spares.are_wanted():
             ended, failure = prepared.fork(config)
             if ended is not None:
                 return ended
-        if host:
             stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
         summary = check(config)
         adapters.check(config)

@@ -1,10 +1,10 @@
-"""The parent of the process that trains on this machine without Ray.
+"""The parent of the process that trains without Ray, in a run with one host.
 
 The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
-again at once: the restart has neither the start of Python nor the imports. The parent does not start JAX's backend, and
-has no threads of Python. It uses restarts of the same budget as the supervisor of the run (run.maxRestarts), and the
-event `worker_failed` counts them, as under Ray. Other ends of the process are the supervisor's: the parent ends in the
-same way.
+again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. The parent
+does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same budget as the
+supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed` counts them, as
+under Ray. Other ends of the process are those of the run: the parent ends in the same way.
 """
 
 from __future__ import annotations

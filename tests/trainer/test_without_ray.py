@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ import pytest
 from launcher import api
 from tests import huggingface_model
 from tests.bucket import bucket
-from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, numbers, steps
+from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, numbers, steps, with_run
 
 
 def saved(run: Run) -> list[int]:
@@ -87,6 +88,22 @@ def test_a_slow_host_is_named_and_all_hosts_stop_after_the_same_step(lab: Traini
     stopped = first.step()
     assert (first.folder / "checkpoints" / str(stopped)).is_dir()
     assert "Error: A host received a stop signal: training stopped after" in first.output()
+
+
+def test_a_killed_process_of_a_job_set_restarts_in_its_pod(lab: TrainingHarness, undisturbed_host: Run) -> None:
+    config = with_run(lab.config("in-place", hosts=1, **{**ONE_HOST, "steps": 9}), kind="job-set")
+    run = lab.start(config, "--no-ray")
+    run.until(lambda: run.step() >= 5)
+    max(run.descendants("-m trainer"), key=psutil.Process.create_time).kill()
+    assert run.wait() == 0, run.output()[-4000:]
+    (event,) = run.events("worker_failed")
+    first, second = (start["step"] for start in run.events())
+    assert first == 0 < second  # from the first or the second checkpoint, which may not be complete
+    failure = (
+        rf"worker 0 was killed by signal 9 \(SIGKILL\); resuming from step {second}, \d steps? repeated, restart 1 of 2"
+    )
+    assert re.fullmatch(failure, event["message"])
+    assert {step[0]: step for step in steps(run)} == {step[0]: step for step in steps(undisturbed_host)[:9]}
 
 
 def test_a_coordinators_port_in_use_is_reported(lab: TrainingHarness) -> None:
