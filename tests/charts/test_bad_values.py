@@ -6,7 +6,6 @@ import copy
 import functools
 import json
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +40,7 @@ from tests.charts.bad_values import (
     SERVE,
     InvalidValues,
 )
-from tests.charts.helm import KUBE_VERSION
+from tests.charts.helm import KUBE_VERSION, run
 from tests.charts.schemas import objects, validate
 from tests.large_machine import use_machine
 from tests.tools import tool
@@ -71,11 +70,10 @@ class HelmRenderer:
             file = self.folder / f"{abs(hash(key)):x}.yaml"
             file.write_text(text, encoding="utf-8")
             chart = charts_dir() / {CLUSTER: "ray-cluster", SERVE: "serve"}.get(kind, "run")
-            command = [str(tool(helm)), "template", release, str(chart), "--kube-version", KUBE_VERSION]
+            command = ["template", release, str(chart), "--kube-version", KUBE_VERSION]
             for path in (self.folder / "good.yaml", self.folder / f"{kind}.yaml", file):
                 command += ["-f", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            self.done[key] = done.returncode == 0, done.stderr if done.returncode else done.stdout
+            self.done[key] = run(tool(helm), command)
             file.unlink()
         return self.done[key]
 

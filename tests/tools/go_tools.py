@@ -52,6 +52,7 @@ TOOLS = {
         "helm.sh/helm/v3/cmd/helm",
         "-s -w -X helm.sh/helm/v3/internal/version.version=v3.21.4",
     ),
+    "helm-many": GoTool("slipway.example/tools/helm/many", module="helm"),  # our own main.go
     "helm-docs": GoTool("github.com/norwoodj/helm-docs/cmd/helm-docs", "-s -w -X main.version=1.14.2"),
     "kube-score": GoTool("github.com/zegl/kube-score/cmd/kube-score"),
     "pod-security": GoTool("slipway.example/tools/pod-security"),  # our own main.go
@@ -97,8 +98,9 @@ def tool(name: str) -> Path:
     spec = TOOLS[name]
     source = source_of(name)
     parts = [(source / "go.mod").read_bytes(), (source / "go.sum").read_bytes(), repr(spec).encode()]
-    if (source / "main.go").exists():
-        parts.append((source / "main.go").read_bytes())
+    own = HERE / spec.package.removeprefix("slipway.example/tools/") / "main.go"
+    if own.exists():
+        parts.append(own.read_bytes())
     return cached(b"\0".join(parts), "helm" if name == "helm3" else name, lambda binary: _build(spec, source, binary))
 
 

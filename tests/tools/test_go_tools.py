@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.charts.helm import run
 from tests.tools import go_tools
 from tests.tools.go_tools import TOOLS, tool
 
@@ -66,3 +67,10 @@ def test_every_tool_has_its_pins() -> None:
     for name in TOOLS:
         assert (go_tools.source_of(name) / "go.mod").is_file()
         assert (go_tools.source_of(name) / "go.sum").is_file()
+
+
+@pytest.mark.parametrize("option", ["image.repository=a", "slice.count=0", "train.steps=[", "zzz={a,b}"])
+def test_many_commands_print_what_helm_prints(option: str) -> None:
+    command = ["template", "x", "charts/run", "--set", f"image.tag=b,slice.topology=4x4,{option}"]
+    done = subprocess.run([tool("helm"), *command], capture_output=True, text=True, check=False)
+    assert run(tool("helm"), command) == (done.returncode == 0, done.stderr if done.returncode else done.stdout)
