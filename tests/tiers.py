@@ -100,6 +100,8 @@ SLOW = frozenset(
     {
         "tests/charts/test_bad_values.py::test_any_value_at_any_key_renders_a_valid_object_or_both_reject_it",
         "tests/charts/test_bad_values.py::test_what_the_launcher_accepts_renders_one_valid_object_with_its_run_config",
+        # test_helm_rejects_it_with_one_sentence_that_names_the_key has one invalid value of each key.
+        "tests/charts/test_bad_values.py::test_helm_rejects_other_values_of_the_key",
         # test_goldens.py compares what Helm 4 renders.
         "tests/charts/test_presets.py::test_both_helms_render_the_same",
         # promtool and the reader of Grafana's schema are built for them.
@@ -146,6 +148,7 @@ SLOW = frozenset(
         "tests/unit/test_address_book.py::test_files_of_kubectl",
         "tests/unit/test_address_book.py::test_helm",
         # test_the_core_works_without_products imports the core in a copy without products.
+        "tests/plugins/test_plugins.py::test_the_core_works_without_a_product",
         "tests/plugins/test_plugins.py::test_the_tests_of_the_core_pass_without_products",
         # MaxText traces each step, and imports all of its modules.
         "tests/products/tuning/test_adapter_rules.py::test_adapters_are_accepted[method=qlora]",
@@ -155,6 +158,10 @@ SLOW = frozenset(
         "tests/test_wheel.py::test_the_trainer_of_the_wheel_checks_a_run",
         # All jobs of the workflows, in a shell.
         "tests/workflows/test_workflows.py",
+        # All pairs of a model and a slice; test_goldens.py renders every preset.
+        "tests/unit/test_presets_models.py::test_the_launcher_accepts_a_model_if_the_slice_divides_it",
+        # test_random_combinations_are_those_of_the_chart changes the same keys.
+        "tests/products/planner/test_simulation_advice.py::test_changed_objects_are_those_of_the_chart",
         # MaxText itself, for each preset and model; they change when MaxText does.
         "tests/unit/test_model_table.py",
         "tests/unit/test_presets_models.py::test_maxtext_accepts_every_model_with_a_slice",
