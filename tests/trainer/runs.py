@@ -18,6 +18,7 @@ import psutil
 
 from tests.coverage_by_package import MEASURED, unmeasured
 from tests.tiny_model import TINY_MODEL
+from tests.trainer.forks import Forks
 from trainer.spares import SWITCH as SPARES
 
 CHECKOUT = Path(__file__).parents[2]
@@ -71,20 +72,26 @@ class TrainingHarness:
     def start(self, config: Path, *options: str, module: str = "trainer", **environment: str) -> Run:
         """Start a run. Under Ray without spare processes, which import JAX for seconds in each training.
 
-        `module` has the trainer's program.
+        `module` has the trainer's program. Without Ray, it runs in a fork of a process that has done the imports, and
+        ends as if it had done them itself.
         """
         name = config.stem
-        ray = "--no-ray" not in options
         log = self.root / f"{name}{''.join(options)}.log"
-        # The child has its own handle of the log.
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*trainer(module, ray=ray), "--config", str(config), *options],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=CHECKOUT,
-                env={**(unmeasured(os.environ) | {SPARES: "0"} if ray else os.environ), **environment},
-            )
+        arguments = ("--config", str(config), *options)
+        process: subprocess.Popen[bytes]
+        if "--no-ray" in options and MEASURED not in os.environ:
+            process = _forks.start(module, arguments, {**os.environ, **environment}, log)
+        else:
+            ray = "--no-ray" not in options
+            # The child has its own handle of the log.
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [*trainer(module, ray=ray), *arguments],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=CHECKOUT,
+                    env={**(unmeasured(os.environ) | {SPARES: "0"} if ray else os.environ), **environment},
+                )
         _started.append(process)
         return Run(self.root / name, process, log)
 
@@ -166,6 +173,7 @@ class Run:
             time.sleep(0.02)
 
 
+_forks = Forks()
 _started: list[subprocess.Popen[bytes]] = []
 
 

@@ -94,7 +94,7 @@ def test_a_killed_process_of_a_job_set_restarts_in_its_pod(lab: TrainingHarness,
     config = with_run(lab.config("in-place", hosts=1, **{**ONE_HOST, "steps": 9}), kind="job-set")
     run = lab.start(config, "--no-ray")
     run.until(lambda: run.step() >= 5)
-    max(run.descendants("-m trainer"), key=psutil.Process.create_time).kill()
+    max(run.descendants("trainer"), key=psutil.Process.create_time).kill()
     assert run.wait() == 0, run.output()[-4000:]
     (event,) = run.events("worker_failed")
     first, second = (start["step"] for start in run.events())
