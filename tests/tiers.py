@@ -175,6 +175,8 @@ LONG = frozenset(
     {
         # Preempted, drained and stopped in three Ray clusters. test_without_ray.py and cli/test_training.py stop runs.
         "tests/trainer/test_stop_signals.py::test_no_stop_signal_repeats_a_step_or_counts_as_a_failure",
+        # Starts Ray for it. tests/unit/test_stop_signal.py stops the driver before and after the first step.
+        "tests/trainer/test_stop_signals.py::test_a_local_run_with_nothing_to_save_ends_at_once",
         # test_driver_supervisor.py restarts a driver without Ray; test_ray_containers.py kills and deletes hosts.
         "tests/trainer/test_ray_job.py::test_a_killed_driver_restarts_in_the_same_job",
         "tests/trainer/test_ray_job.py::test_the_loss_of_a_draining_host_is_not_a_failure_of_the_other",
