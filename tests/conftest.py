@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import coverage
 import pytest
 from hypothesis import settings
 
+from launcher.helm import client
+from launcher.helm.errors import from_stderr
 from tests import compiled_programs, coverage_by_package, prerequisites, tiers
+from tests.charts.helm import many_commands
 from tests.tools import tool
+from tests.tools.go_tools import cache_dir
 from tests.trainer.runs import TrainingHarness
 
 # Tests of the products use these fixtures, too. A fixture that two conftest.py import would start two control planes.
@@ -96,6 +103,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if skipped := terminalreporter.stats.get("skipped"):
         terminalreporter.section("skipped tests, and how to enable them")
         terminalreporter.write_line("\n".join(prerequisites.skipped(skipped)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _renders_in_one_process() -> Iterator[None]:
+    """Let `launcher`, if it runs in this process, render with the Helm 4 that stays (tests/charts/helm.py).
+
+    Commands for a cluster start Helm, as do commands of another Helm, and each `launcher` in a process of its own.
+    """
+    start = client.Helm._command
+
+    async def command(helm: client.Helm, arguments: list[str], values: Any, release: str, cluster: bool) -> str:
+        ours = helm.executable.startswith(str(cache_dir())) and helm.executable == str(tool("helm"))
+        if cluster or arguments[0] != "template" or not ours:
+            return await start(helm, arguments, values, release, cluster)
+        stdin = "" if values is None else json.dumps(values)
+        rendered, printed = many_commands().run([*arguments, "--debug=false"], stdin)
+        if not rendered:
+            raise from_stderr(printed, where=helm._where, release=release)
+        return printed
+
+    with mock.patch.object(client.Helm, "_command", command):
+        yield
 
 
 @pytest.fixture(scope="session", params=(os.environ.get("SLIPWAY_TEST_HELM") or "helm helm3").split())

@@ -41,11 +41,10 @@ def template(helm: Path, chart: Path | str, files: Sequence[Path | str] = (), *o
 def run(helm: Path, arguments: Sequence[str]) -> tuple[bool, str]:
     """Run `helm template`. Return whether it succeeded, and its stdout or else its stderr.
 
-    Helm 4 does so in a process that stays, which takes a third of the time. A namespace would stay, too, and an OCI
-    registry's settings.
+    Helm 4 does so in a process that stays, but not for OCI registries, whose settings are those of a process.
     """
-    if helm == tool("helm") and not any(word.startswith(("--namespace", "oci://")) for word in arguments):
-        return _many().run(arguments)
+    if helm == tool("helm") and not any(word.startswith("oci://") for word in arguments):
+        return many_commands().run(arguments)
     done = subprocess.run([str(helm), *arguments], capture_output=True, text=True, check=False, env=environment())
     return done.returncode == 0, done.stderr if done.returncode else done.stdout
 
@@ -67,18 +66,22 @@ class ManyCommands:
     def _close(self) -> None:
         self._process.communicate()
 
-    def run(self, arguments: Sequence[str]) -> tuple[bool, str]:
+    def run(self, arguments: Sequence[str], stdin: str = "") -> tuple[bool, str]:
+        """Run `helm template`. Return whether it succeeded, and its stdout or else its stderr."""
+        if "--namespace" not in arguments:  # Helm's default is that of the command before
+            arguments = [*arguments, "--namespace", "default"]
         assert self._process.stdin
         assert self._process.stdout
         with self._lock:
-            self._process.stdin.write(json.dumps([str(Path.cwd()), *arguments]) + "\n")
+            self._process.stdin.write(json.dumps([str(Path.cwd()), stdin, *arguments]) + "\n")
             self._process.stdin.flush()
             done = json.loads(self._process.stdout.readline())
         return done["ok"], done["stdout"] if done["ok"] else done["stderr"]
 
 
 @functools.cache
-def _many() -> ManyCommands:
+def many_commands() -> ManyCommands:
+    """Return the process, which the first call starts."""
     return ManyCommands()
 
 

@@ -1,6 +1,6 @@
 // many runs commands of Helm, one after the other, in one process, because the start of Helm takes longer than a small
-// chart. It reads a line of JSON for each: the working directory and the arguments. It prints a line of JSON for each:
-// what Helm prints on stdout and stderr, and whether it succeeded. The code is that of cmd/helm.
+// chart. It reads a line of JSON for each: the working directory, stdin and the arguments. It prints a line of JSON for
+// each: what Helm prints on stdout and stderr, and whether it succeeded. The code is that of cmd/helm.
 package main
 
 import (
@@ -27,7 +27,7 @@ type done struct {
 }
 
 func main() {
-	lines := bufio.NewScanner(os.Stdin)
+	lines := bufio.NewScanner(os.Stdin) // not the os.Stdin of a command
 	lines.Buffer(nil, 16<<20)
 	out := json.NewEncoder(os.Stdout)
 	for lines.Scan() {
@@ -38,13 +38,23 @@ func main() {
 		if err := os.Chdir(words[0]); err != nil {
 			log.Fatal(err)
 		}
-		if err := out.Encode(run(words[1:])); err != nil {
+		if err := out.Encode(run(words[1], words[2:])); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
-func run(arguments []string) done {
+func run(stdin string, arguments []string) done {
+	given, giving, err := os.Pipe()
+	if err != nil {
+		log.Fatal(err)
+	}
+	os.Stdin = given
+	go func() {
+		io.WriteString(giving, stdin)
+		giving.Close()
+	}()
+
 	// Helm also logs to stderr.
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -70,5 +80,6 @@ func run(arguments []string) done {
 	write.Close()
 	text := <-printed
 	read.Close()
+	given.Close() // ends the goroutine, if Helm has not read all
 	return done{stdout.String(), text, err == nil}
 }
