@@ -122,6 +122,11 @@ SLOW = frozenset(
         "tests/cli/test_runs.py::test_a_crash_that_repeats_is_restarted_once",
         "tests/products/models/cli/test_generate.py::test_results_are_a_table_and_in_the_folder_of_the_run",
         "tests/products/models/cli/test_serve.py::test_a_model_is_served_until_ctrl_c",
+        "tests/products/models/cli/test_generate.py::test_the_prompt_comes_from_stdin",
+        "tests/products/models/cli/test_generate.py::test_a_checkpoint_that_was_exported_is_used_again",
+        # test_chat.py::test_a_conversation remains.
+        "tests/products/models/cli/test_serve.py::test_a_model_with_a_chat_template_remembers_the_conversation",
+        "tests/products/models/cli/test_chat.py::test_a_server_that_ends_ends_the_conversation",
         # They need more than Python, Go, make and git: a shell, root, a namespace, gcloud.
         "tests/cli/test_bad_input.py::test_a_full_disk",
         "tests/cli/test_bad_input.py::test_a_full_disk_and_a_run_to_resume",
@@ -160,6 +165,10 @@ SLOW = frozenset(
         "tests/workflows/test_workflows.py",
         # All pairs of a model and a slice; test_goldens.py renders every preset.
         "tests/unit/test_presets_models.py::test_the_launcher_accepts_a_model_if_the_slice_divides_it",
+        # Other tests of the file search, too.
+        "tests/products/planner/test_forecast_search.py::test_nothing_is_faster",
+        "tests/products/planner/test_forecast_search.py::test_nothing_is_compiled_twice",
+        "tests/products/planner/test_forecast_search.py::test_a_full_host_does_not_exclude_configs_without_offloading",
         # test_random_combinations_are_those_of_the_chart changes the same keys.
         "tests/products/planner/test_simulation_advice.py::test_changed_objects_are_those_of_the_chart",
         # MaxText itself, for each preset and model; they change when MaxText does.
@@ -197,6 +206,16 @@ LONG = frozenset(
         # test_from_an_empty_project_to_nothing has the same steps in one order.
         "tests/products/gke/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
         "tests/products/gke/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
+        # test_clean_removes_what_a_killed_suite_left starts a suite, and looks for what it left.
+        "tests/cluster/test_e2e_suite.py::test_two_suites_at_once_pass_and_leave_nothing",
+        # Helm 4 runs them in CI. test_install_again_upgrade_and_uninstall has both.
+        "tests/cluster/test_install.py::test_a_killed_helm[helm3]",
+        "tests/cluster/test_install.py::test_a_refused_change_is_rolled_back[helm3]",
+        "tests/cluster/test_install.py::test_a_release_with_the_charts_old_name_is_upgraded[helm3]",
+        "tests/cluster/test_install.py::test_fields_of_a_flavor_cannot_change[helm3]",
+        "tests/cluster/test_install.py::test_objects_of_another_owner[helm3]",
+        # test_sweeps.py creates, resumes and deletes a sweep; the other tests of this file run jobs in Ray.
+        "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_sweep_is_a_job_for_each_combination",
         # test_clean_removes_what_a_killed_suite_left kills it at one moment.
         "tests/cluster/test_e2e_suite.py::test_an_interrupted_suite_cleans_up",
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
