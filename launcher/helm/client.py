@@ -419,7 +419,7 @@ def _sweep_chart(folder: Path) -> Path:
     for file in sorted((source / "templates").iterdir()):
         if file.suffix == ".tpl":
             shutil.copy(file, templates)
-        elif file.suffix == ".yaml" and file.name != "validate.yaml":  # each manifest validates its own kind of run
+        elif file.suffix == ".yaml":
             shutil.copy(file, templates / f"_{file.name}")
             # Helm names a template by chart and path.
             text += f'---\n{{{{ include (printf "%s/templates/_{file.name}" $.Chart.Name) $run }}}}\n'

@@ -132,6 +132,33 @@ BAD = [
         "has 201 entries; it can have at most 200.",
     ),
     InvalidValues(
+        "worker.envFrom",
+        f"worker: {{envFrom: {{{', '.join(f'a{n}: Secret' for n in range(51))}}}}}",
+        "worker.envFrom has 51 entries; it can have at most 50.",
+    ),
+    InvalidValues(
+        "cluster.labels",
+        f"cluster: {{labels: {{{', '.join(f'a{n}: b' for n in range(51))}}}}}",
+        "cluster.labels has 51 entries; it can have at most 50.",
+        (CLUSTER,),
+    ),
+    InvalidValues(
+        "head.tolerations",
+        f"head: {{tolerations: {{{', '.join(f'a{n}: {{key: b}}' for n in range(17))}}}}}",
+        "head.tolerations has 17 entries; it can have at most 16.",
+    ),
+    InvalidValues(
+        "image.pullSecrets",
+        f"image: {{pullSecrets: [{', '.join(f'a{n}' for n in range(11))}]}}",
+        "image.pullSecrets has 11 entries; it can have at most 10.",
+    ),
+    InvalidValues(
+        "run.command",
+        f"run: {{command: [{', '.join('a' for n in range(1001))}]}}",
+        "run.command has 1001 entries; it can have at most 1000.",
+        RUNS,
+    ),
+    InvalidValues(
         "data",
         f"worker: {{env: {{A: {50_000 * 'x'}}}}}\nslice: {{count: 8, placement: topology}}",
         "9 pod templates with them have more than 262144 bytes, the maximum of an object; put long texts into files",

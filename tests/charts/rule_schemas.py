@@ -64,8 +64,10 @@ def template_patterns(table: Rule) -> str:
     head = "{{- /* Patterns of charts/_rules.json. `make charts` writes this file. */ -}}"
     texts = []
     for name in IN_TEMPLATES:
-        parts = "\n      ".join(f"`{part}`" for part in re.findall(".{1,120}", table["patterns"][name]))
-        texts.append(f'\n{{{{- define "common.pattern.{name}" -}}}}\n  {{{{- print {parts} -}}}}\n{{{{- end -}}}}\n')
+        text = table["patterns"][name]
+        if len(text) > 90:
+            text = "".join(f"\n  {{{{- `{part}` -}}}}" for part in re.findall(".{1,120}", text)) + "\n"
+        texts.append(f'{{{{- define "common.pattern.{name}" }}}}{text}{{{{- end -}}}}\n')
     return f"{head}\n{''.join(texts)}"
 
 
@@ -177,6 +179,10 @@ def _tests(rule: Rule, patterns: Mapping[str, str], node: Node) -> Iterator[Node
     if name := rule.get("allows"):
         text: Node = {"type": "string", "$ref": f"#/$defs/{name}"}
         yield {"not": {"anyOf": [text, {"type": "number", **_NUMBERS[name]}]}}
+    if "longest" in rule:
+        kind = node["type"]
+        counted = {"object": "minProperties", "array": "minItems", "string": "minLength"}[kind]
+        yield {"type": kind, counted: rule["longest"] + 1}
     if "includes" in rule:
         has = [{"contains": _holds({}, "name", name)} for name in rule["includes"]]
         yield {"not": {"type": "array", "allOf": has}}

@@ -22,24 +22,25 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 what common.labels takes, and of the object `labels` and `annotations` (dicts), and `label`, the label with its name. */ -}}
 {{- define "common.metadata" -}}
 {{- $values := .root.Values -}}
-name: {{ .name | quote }}
-namespace: {{ include "common.namespace" .root | quote }}
-labels:
-  {{- include "common.labels" . | nindent 2 }}
-  {{- with .label }}
-  {{ . }}: {{ $.name | quote }}
+metadata:
+  name: {{ .name | quote }}
+  namespace: {{ include "common.namespace" .root | quote }}
+  labels:
+    {{- include "common.labels" . | nindent 4 }}
+    {{- with .label }}
+    {{ . }}: {{ $.name | quote }}
+    {{- end }}
+    {{- $labels := deepCopy $values.commonLabels }}
+    {{- with $values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end }}
+    {{- with include "common.queue" $values }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end }}
+    {{- with $values.queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end }}
+    {{- range $key, $value := mergeOverwrite $labels .labels }}
+    {{ $key }}: {{ $value | quote }}
+    {{- end }}
+  {{- with mergeOverwrite (deepCopy $values.commonAnnotations) .annotations }}
+  annotations:
+    {{- range $key, $value := . }}
+    {{ $key }}: {{ $value | quote }}
+    {{- end }}
   {{- end }}
-  {{- $labels := deepCopy $values.commonLabels }}
-  {{- with $values.team.name }}{{ $_ := set $labels "slipway.dev/team" . }}{{ end }}
-  {{- with include "common.queue" $values }}{{ $_ := set $labels "kueue.x-k8s.io/queue-name" . }}{{ end }}
-  {{- with $values.queue.priority }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end }}
-  {{- range $key, $value := mergeOverwrite $labels .labels }}
-  {{ $key }}: {{ $value | quote }}
-  {{- end }}
-{{- with mergeOverwrite (deepCopy $values.commonAnnotations) .annotations }}
-annotations:
-  {{- range $key, $value := . }}
-  {{ $key }}: {{ $value | quote }}
-  {{- end }}
-{{- end }}
 {{- end -}}

@@ -13,17 +13,18 @@ slipway.dev/team: {{ . | quote }}
 `annotations`; for an object of a team, the name of the `team`; and `of`, the entry of the values that its label names, if it
 is not that team. */ -}}
 {{- define "queues.metadata" -}}
-name: {{ .name }}
-{{- with .namespace }}
-namespace: {{ . }}
-{{- end }}
-labels:
-  {{- $labels := include "queues.labels" (set (pick . "root" "team") "name" (.of | default .team | default .name)) | fromYaml }}
-  {{- merge (dict) (.labels | default dict) $labels | toYaml | nindent 2 }}
-{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- $labels := include "queues.labels" (set (pick . "root" "team") "name" (.of | default .team | default .name)) | fromYaml }}
+    {{- merge (dict) (.labels | default dict) $labels | toYaml | nindent 4 }}
+  {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end -}}
 
 {{- /* queues.binding: a RoleBinding, or without a namespace a ClusterRoleBinding, of the Role of that kind whose name is `role`,
@@ -32,8 +33,7 @@ or else that of the binding. Takes what queues.metadata takes, and `subjects`, a
 {{- $kind := ternary "Role" "ClusterRole" (hasKey . "namespace") -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}Binding
-metadata:
-  {{- include "queues.metadata" . | nindent 2 }}
+{{ include "queues.metadata" . }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $kind }}

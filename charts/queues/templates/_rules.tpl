@@ -14,7 +14,7 @@ entries, the manifests are then empty. */ -}}
       {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
     {{- end -}}
     {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
-      {{- $problems = include "queues.rules.live" . -}}
+      {{- range list "namespaces" "fixed" "crds" }}{{ $problems = print $problems (include (printf "queues.rules.%s" .) $) }}{{ end -}}
     {{- end -}}
     {{- if $problems -}}
       {{- include "common.fail" $problems -}}
@@ -73,17 +73,14 @@ entries, the manifests are then empty. */ -}}
   {{- range $name, $topology := .Values.topologies -}}
     {{- $key := printf "topologies.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
-    {{- $levels := $topology.levels -}}
-    {{- if not $levels -}}
-      {{- printf (print "%s.levels is empty; list node labels from the widest level down, such as "
-          "cloud.google.com/gke-nodepool and kubernetes.io/hostname.\n") $key -}}
-    {{- else if gt (len $levels) 16 -}}
-      {{- printf "%s.levels has %d levels; Kueue accepts at most 16.\n" $key (len $levels) -}}
-    {{- else if ne (len $levels) (len (uniq $levels)) -}}
-      {{- printf "%s.levels contains a duplicate label; remove it.\n" $key -}}
-    {{- else if and (has "kubernetes.io/hostname" $levels) (ne (last $levels) "kubernetes.io/hostname") -}}
-      {{- printf "%s.levels: kubernetes.io/hostname is the narrowest level; put it last.\n" $key -}}
-    {{- end -}}
+    {{- $levels := $topology.levels | default list -}}
+    {{- include "common.sentence" (list
+        (list (not $levels) (printf (print "%s.levels is empty; list node labels from the widest level down, such as "
+            "cloud.google.com/gke-nodepool and kubernetes.io/hostname.") $key))
+        (list (gt (len $levels) 16) (printf "%s.levels has %d levels; Kueue accepts at most 16." $key (len $levels)))
+        (list (ne (len $levels) (len (uniq $levels))) (printf "%s.levels contains a duplicate label; remove it." $key))
+        (list (has "kubernetes.io/hostname" (initial $levels))
+            (printf "%s.levels: kubernetes.io/hostname is the narrowest level; put it last." $key))) -}}
     {{- range $levels -}}
       {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" .) -}}
         {{- printf "%s.levels: %q is not a valid node label; write it like kubernetes.io/hostname.\n" $key . -}}
@@ -97,16 +94,14 @@ entries, the manifests are then empty. */ -}}
   {{- range $name, $priority := .Values.priorities -}}
     {{- $key := printf "priorities.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
-    {{- if and $priority.globalDefault (not $priority.pods) -}}
-      {{- printf "%s.globalDefault applies only to PriorityClasses; set %s.pods: true, or remove globalDefault.\n" $key $key -}}
-    {{- end -}}
     {{- if $priority.globalDefault }}{{ $defaults = append $defaults $name }}{{ end -}}
-    {{- if and $priority.pods (gt (int64 $priority.value) 1000000000) -}}
-      {{- printf "%s.value is %d; the value of a PriorityClass can be at most 1000000000.\n" $key (int64 $priority.value) -}}
-    {{- end -}}
-    {{- if and $priority.pods (hasPrefix "system-" $name) -}}
-      {{- printf "%s: Kubernetes reserves the names of PriorityClasses that begin with system-; choose another name.\n" $key -}}
-    {{- end -}}
+    {{- include "common.sentences" (list
+        (list (and $priority.globalDefault (not $priority.pods))
+            (printf "%s.globalDefault applies only to PriorityClasses; set %s.pods: true, or remove globalDefault." $key $key))
+        (list (and $priority.pods (gt (int64 $priority.value) 1000000000))
+            (printf "%s.value is %d; the value of a PriorityClass can be at most 1000000000." $key (int64 $priority.value)))
+        (list (and $priority.pods (hasPrefix "system-" $name))
+            (printf "%s: Kubernetes reserves the names of PriorityClasses that begin with system-; choose another name." $key))) -}}
   {{- end -}}
   {{- if gt (len $defaults) 1 -}}
     {{- printf "priorities: globalDefault is set for %s; a cluster can have only one default.\n" (join " and " $defaults) -}}
@@ -114,23 +109,21 @@ entries, the manifests are then empty. */ -}}
 {{- end -}}
 
 {{- define "queues.rules.checks" -}}
-  {{- include "queues.rules.name" (dict "key" "flexStart.name" "name" .Values.flexStart.name "max" 63) -}}
-  {{- if hasKey .Values.admissionChecks .Values.flexStart.name -}}
-    {{- printf (print "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to " "another name.\n")
-        .Values.flexStart.name -}}
-  {{- end -}}
-  {{- if gt (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds) -}}
-    {{- printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d.\n"
-        (int64 .Values.flexStart.retrySeconds) (int64 .Values.flexStart.retryMaxSeconds) -}}
-  {{- end -}}
+  {{- $flex := .Values.flexStart -}}
+  {{- include "queues.rules.name" (dict "key" "flexStart.name" "name" $flex.name "max" 63) -}}
+  {{- include "common.sentences" (list
+      (list (hasKey .Values.admissionChecks $flex.name)
+          (printf "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to another name." $flex.name))
+      (list (gt (int64 $flex.retrySeconds) (int64 $flex.retryMaxSeconds))
+          (printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d." (int64 $flex.retrySeconds)
+              (int64 $flex.retryMaxSeconds)))) -}}
   {{- range $name, $check := .Values.admissionChecks -}}
     {{- $key := printf "admissionChecks.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
-    {{- if and $check.create (not $check.controllerName) -}}
-      {{- printf "%s.controllerName is empty; set it to the controller that does the check.\n" $key -}}
-    {{- end -}}
-    {{- if and $check.parameters (lt (len $check.parameters) 3) -}}
-      {{- printf "%s.parameters requires apiGroup, kind and name.\n" $key -}}
-    {{- end -}}
+    {{- include "common.sentences" (list
+        (list (and $check.create (not $check.controllerName))
+            (printf "%s.controllerName is empty; set it to the controller that does the check." $key))
+        (list (and $check.parameters (lt (len $check.parameters) 3))
+            (printf "%s.parameters requires apiGroup, kind and name." $key))) -}}
   {{- end -}}
 {{- end -}}

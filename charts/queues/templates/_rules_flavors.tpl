@@ -23,33 +23,31 @@
 {{- define "queues.rules.flavorHost" -}}
   {{- $key := .key -}}
   {{- $flavor := .flavor -}}
-  {{- range $field := list "topology" "machineType" "hosts" -}}
-    {{- if and (not $flavor.resource) (get $flavor $field) -}}
+  {{- $cpu := not $flavor.resource -}}
+  {{- range $field, $value := pick $flavor "topology" "machineType" "hosts" -}}
+    {{- if and $cpu $value -}}
       {{- printf "%s.%s: a cpu flavor is counted in cpu and memory, not in slices; remove this key.\n" $key $field -}}
     {{- end -}}
   {{- end -}}
-  {{- if and (not $flavor.resource) (or $flavor.hostCpu $flavor.hostMemory) -}}
-    {{- printf "%s.%s: the quota of a cpu flavor is in clusterQueues.NAME.quota.NAME.cpu and .memory; remove this key.\n" $key
-        (ternary "hostCpu" "hostMemory" (not (empty $flavor.hostCpu))) -}}
-  {{- else if and $flavor.hostCpu (not $flavor.hostMemory) -}}
-    {{- printf "%s.hostCpu requires %s.hostMemory.\n" $key $key -}}
-  {{- else if and $flavor.hostMemory (not $flavor.hostCpu) -}}
-    {{- printf "%s.hostMemory requires %s.hostCpu.\n" $key $key -}}
-  {{- end -}}
+  {{- include "common.sentence" (list
+      (list (and $cpu (or $flavor.hostCpu $flavor.hostMemory))
+          (printf "%s.%s: the quota of a cpu flavor is in clusterQueues.NAME.quota.NAME.cpu and .memory; remove this key." $key
+          (ternary "hostCpu" "hostMemory" (not (empty $flavor.hostCpu)))))
+      (list (and $flavor.hostCpu (not $flavor.hostMemory)) (printf "%s.hostCpu requires %s.hostMemory." $key $key))
+      (list (and $flavor.hostMemory (not $flavor.hostCpu)) (printf "%s.hostMemory requires %s.hostCpu." $key $key))) -}}
   {{- $machine := $flavor.resolved.machineType -}}
   {{- $row := get .accelerators $flavor.accelerator -}}
-  {{- range $of, $amount := dict "cpu" $flavor.hostCpu "memory" $flavor.hostMemory -}}
-    {{- if $amount -}}
-      {{- $field := printf "%s.host%s" $key (title $of) -}}
-      {{- $bad := include "queues.rules.quantity" (dict "key" $field "quantity" $amount "example"
-          (ternary "64 or 500m" "256Gi" (eq $of "cpu"))) -}}
+  {{- range $of := list
+      (dict "field" "hostCpu" "of" "hostCpus" "format" "%v" "what" "%s vCPUs" "example" "64 or 500m")
+      (dict "field" "hostMemory" "of" "hostMemoryGiB" "format" "%vGi" "what" "%s" "example" "256Gi") -}}
+    {{- with get $flavor $of.field -}}
+      {{- $field := printf "%s.%s" $key $of.field -}}
+      {{- $bad := include "queues.rules.quantity" (dict "key" $field "quantity" . "example" $of.example) -}}
       {{- $bad -}}
-      {{- $has := dig (ternary "hostCpus" "hostMemoryGiB" (eq $of "cpu")) $machine "" $row -}}
-      {{- $whole := ternary (printf "%v" $has) (printf "%vGi" $has) (eq $of "cpu") -}}
-      {{- if and (not $bad) $has (gt (include "common.quantity.number" $amount | float64) (include "common.quantity.number" $whole
-          | float64)) -}}
-        {{- printf "%s: %v is more than the %s of a %s, and pods get less; lower it.\n" $field $amount (ternary (printf "%s vCPUs"
-            $whole) $whole (eq $of "cpu")) $machine -}}
+      {{- $has := dig $of.of $machine "" $row -}}
+      {{- $whole := printf $of.format $has -}}
+      {{- if and (not $bad) $has (include "common.quantity.exceeds" (list . $whole)) -}}
+        {{- printf "%s: %v is more than the %s of a %s, and pods get less; lower it.\n" $field . (printf $of.what $whole) $machine -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -68,8 +66,7 @@
   {{- range $label, $value := $flavor.nodeLabels -}}
     {{- if not (and (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label)
         (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value)) -}}
-      {{- printf "%s.nodeLabels: %s=%s is not a valid node label; write it like cloud.google.com/gke-nodepool=pool-1.\n" $key $label
-          $value -}}
+      {{- printf "%s.nodeLabels: %s=%s is not a valid node label; write it like cloud.google.com/gke-nodepool=pool-1.\n" $key $label $value -}}
     {{- end -}}
   {{- end -}}
   {{- range $name, $toleration := $flavor.tolerations -}}

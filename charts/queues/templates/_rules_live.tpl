@@ -90,9 +90,3 @@ teams rights there, and their policies would refuse each other's runs. */ -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
-
-{{- define "queues.rules.live" -}}
-  {{- include "queues.rules.namespaces" . -}}
-  {{- include "queues.rules.fixed" . -}}
-  {{- include "queues.rules.crds" . -}}
-{{- end -}}

@@ -1,33 +1,29 @@
 {{- define "queues.rules.clusterQueues" -}}
-  {{- $flavors := .Values.flavors -}}
-  {{- $cohorts := .Values.cohorts -}}
   {{- $values := dict "0" true -}}
   {{- range .Values.priorities }}{{ $_ := set $values (int64 .value | toString) true }}{{ end -}}
   {{- range $name, $queue := .Values.clusterQueues -}}
     {{- $key := printf "clusterQueues.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
     {{- if $queue.create -}}
-      {{- if not $queue.quota -}}
-        {{- printf "%s.quota is empty; add a flavor and its slices, such as {v6e-4x4: {slices: 4}}.\n" $key -}}
-      {{- end -}}
-      {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $queue.quota "flavors" $flavors "parent" $queue.cohort
-          "parentKey" (printf "%s.cohort" $key) "queue" true "chipsAlone" $queue.chipsAlone) -}}
+      {{- include "common.sentences" (list
+          (list (not $queue.quota)
+              (printf "%s.quota is empty; add a flavor and its slices, such as {v6e-4x4: {slices: 4}}." $key))
+          (list (and (hasKey $queue "fairWeight") (not $queue.cohort))
+              (printf "%s.fairWeight is the queue's share of a cohort; it requires %s.cohort." $key $key))) -}}
+      {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $queue.quota "flavors" $.Values.flavors
+          "parent" $queue.cohort "parentKey" (printf "%s.cohort" $key) "queue" true "chipsAlone" $queue.chipsAlone) -}}
       {{- with $queue.cohort -}}
         {{- include "queues.rules.known" (dict "key" (printf "%s.cohort" $key) "what" "cohort" "name" . "map" "cohorts"
-            "entries" $cohorts) -}}
+            "entries" $.Values.cohorts) -}}
       {{- end -}}
-      {{- if and (hasKey $queue "fairWeight") (not $queue.cohort) -}}
-        {{- printf "%s.fairWeight is the queue's share of a cohort; it requires %s.cohort.\n" $key $key -}}
-      {{- end -}}
-      {{- include "queues.rules.preemption" (dict "key" (printf "%s.preemption" $key) "preemption" $queue.preemption "cohort" $queue.cohort
-          "priorities" $.Values.priorities "distinct" (len $values)) -}}
+      {{- include "queues.rules.preemption" (dict "key" $key "queue" $queue "priorities" $.Values.priorities "distinct" (len $values)) -}}
       {{- range $check, $on := $queue.admissionChecks -}}
         {{- include "queues.rules.known" (dict "key" (printf "%s.admissionChecks" $key) "what" "admission check" "name" $check
             "map" "admissionChecks" "entries" $.Values.admissionChecks) -}}
         {{- range $on -}}
           {{- if not (hasKey $queue.quota .) -}}
-            {{- printf "%s.admissionChecks.%s: the quota has no flavor %q (it has: %s).\n" $key $check . (keys $queue.quota | sortAlpha |
-                join ", " | default "no entries") -}}
+            {{- $has := keys $queue.quota | sortAlpha | join ", " | default "no entries" -}}
+            {{- printf "%s.admissionChecks.%s: the quota has no flavor %q (it has: %s).\n" $key $check . $has -}}
           {{- end -}}
         {{- end -}}
       {{- end -}}
@@ -35,40 +31,40 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* Preemption policies that are invalid or without effect. `distinct` counts the different priorities, and 0. */ -}}
+{{- /* Preemption policies that are invalid or without effect. Takes the `key` of a ClusterQueue, its entry `queue`, `priorities`,
+and `distinct`, the number of different priorities, with 0. */ -}}
 {{- define "queues.rules.preemption" -}}
-  {{- $given := .preemption -}}
-  {{- range $field := list "withinClusterQueue" "reclaimWithinCohort" "borrowWithinCohort" -}}
-    {{- if and (eq (get $given $field) "LowerPriority") (lt $.distinct 2) -}}
+  {{- $key := printf "%s.preemption" .key -}}
+  {{- $given := .queue.preemption -}}
+  {{- range $field, $policy := pick $given "withinClusterQueue" "reclaimWithinCohort" "borrowWithinCohort" -}}
+    {{- if and (eq $policy "LowerPriority") (lt $.distinct 2) -}}
       {{- printf (print "%s.%s is LowerPriority, but all runs have the same priority; add an entry whose value is not 0 to "
-          "priorities.\n") $.key $field -}}
+          "priorities.\n") $key $field -}}
     {{- end -}}
   {{- end -}}
-  {{- if eq $given.borrowWithinCohort "LowerPriority" -}}
-    {{- if not .cohort -}}
-      {{- printf "%s.borrowWithinCohort requires %s, the cohort to borrow from.\n" .key (.key | replace ".preemption" ".cohort") -}}
-    {{- else if has $given.reclaimWithinCohort (list "" "Never") -}}
-      {{- printf "%s.borrowWithinCohort is LowerPriority; this requires LowerPriority or Any in %s.reclaimWithinCohort.\n" .key .key -}}
-    {{- end -}}
-  {{- end -}}
+  {{- $borrows := eq $given.borrowWithinCohort "LowerPriority" -}}
+  {{- include "common.sentence" (list
+      (list (and $borrows (not .queue.cohort))
+          (printf "%s.borrowWithinCohort requires %s.cohort, the cohort to borrow from." $key .key))
+      (list (and $borrows (has $given.reclaimWithinCohort (list "" "Never")))
+          (printf "%s.borrowWithinCohort is LowerPriority; this requires LowerPriority or Any in %s.reclaimWithinCohort." $key $key))) -}}
   {{- with $given.maxPriorityThreshold -}}
-    {{- include "queues.rules.known" (dict "key" (printf "%s.maxPriorityThreshold" $.key) "what" "priority" "name" . "map" "priorities"
+    {{- include "queues.rules.known" (dict "key" (printf "%s.maxPriorityThreshold" $key) "what" "priority" "name" . "map" "priorities"
         "entries" $.priorities) -}}
-    {{- if and (hasKey $.priorities .) (ne $given.borrowWithinCohort "LowerPriority") -}}
+    {{- if and (hasKey $.priorities .) (not $borrows) -}}
       {{- printf (print "%s.maxPriorityThreshold limits which runs borrowing preempts; it requires %s.borrowWithinCohort: "
-          "LowerPriority.\n") $.key $.key -}}
+          "LowerPriority.\n") $key $key -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
 
 {{- define "queues.rules.cohorts" -}}
-  {{- $flavors := .Values.flavors -}}
   {{- $cohorts := .Values.cohorts -}}
   {{- range $name, $cohort := $cohorts -}}
     {{- $key := printf "cohorts.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
-    {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $cohort.quota "flavors" $flavors "parent" $cohort.parent
-        "parentKey" (printf "%s.parent" $key) "queue" false) -}}
+    {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $cohort.quota "flavors" $.Values.flavors
+        "parent" $cohort.parent "parentKey" (printf "%s.parent" $key) "queue" false) -}}
     {{- with $cohort.parent -}}
       {{- include "queues.rules.known" (dict "key" (printf "%s.parent" $key) "what" "cohort" "name" . "map" "cohorts"
           "entries" $cohorts) -}}

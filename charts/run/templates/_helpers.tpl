@@ -4,26 +4,28 @@
 
 {{- /* run.validate: fail with a line for each problem; else set in the root context `hosts`, the hosts of the run as
 common.slices has them, and `slices`, the groups of hosts of its Ray cluster. Each manifest includes it before it reads the
-values. */ -}}
+values. All files of a chart have the same root context, so that only the first one does the work. */ -}}
 {{- define "run.validate" -}}
-  {{- include "common.ownValues" . -}}
-  {{- $kind := .Values.run.kind -}}
-  {{- if eq $kind "local" -}}
-    {{- include "common.fail" "run.kind local runs on your machine; use launcher submit." -}}
-  {{- else if eq $kind "ray-cluster" -}}
-    {{- include "common.fail" (print "run.kind ray-cluster creates no Kubernetes object; launcher submit submits the run to the "
-        "long-lived Ray cluster run.cluster, which charts/ray-cluster creates.") -}}
-  {{- else -}}
-    {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
-    {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .)
-        "named" $named)) -}}
-  {{- end -}}
-  {{- include "common.slices" (dict "values" .Values "longLived" false "split" false "into" .) -}}
-  {{- $_ := set . "hosts" (first .slices) -}}
-  {{- include "common.slices" (dict "values" .Values "longLived" false "split" true "into" .) -}}
-  {{- if gt (include "run.config" . | len) 120000 -}}
-    {{- include "common.fail" (print "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of "
-        "annotations; name files by folders and globs.") -}}
+  {{- if not (hasKey . "hosts") -}}
+    {{- include "common.ownValues" . -}}
+    {{- $kind := .Values.run.kind -}}
+    {{- if eq $kind "local" -}}
+      {{- include "common.fail" "run.kind local runs on your machine; use launcher submit." -}}
+    {{- else if eq $kind "ray-cluster" -}}
+      {{- include "common.fail" (print "run.kind ray-cluster creates no Kubernetes object; launcher submit submits the run to the "
+          "long-lived Ray cluster run.cluster, which charts/ray-cluster creates.") -}}
+    {{- else -}}
+      {{- $named := ternary "run.name" "the release's name (run.name is empty)" (not (empty .Values.run.name)) -}}
+      {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" $kind "name" (include "run.name" .)
+          "named" $named)) -}}
+    {{- end -}}
+    {{- include "common.slices" (dict "values" .Values "longLived" false "split" false "into" .) -}}
+    {{- $_ := set . "hosts" (first .slices) -}}
+    {{- include "common.slices" (dict "values" .Values "longLived" false "split" true "into" .) -}}
+    {{- if gt (include "run.config" . | len) 120000 -}}
+      {{- include "common.fail" (print "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of "
+          "annotations; name files by folders and globs.") -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 

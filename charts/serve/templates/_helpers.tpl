@@ -69,39 +69,39 @@ chips of its host, or all CPUs of a host without chips, so that each host has on
 them as a placement group with one bundle for each host, as vLLM's executor for TPUs expects them. */ -}}
 {{- define "serve.deployment" -}}
   {{- $serve := .Values.serve -}}
-  {{- $resolved := .resolved -}}
-  {{- $chips := int64 $resolved.chipsPerHost -}}
-  {{- $deployment := dict "name" "Model" "max_ongoing_requests" (int64 $serve.maxRequests)
-      "max_queued_requests" (int64 $serve.maxQueuedRequests) -}}
-  {{- $_ := set $deployment "health_check_period_s" (int64 $serve.health.periodSeconds) -}}
-  {{- $_ := set $deployment "health_check_timeout_s" (int64 $serve.health.timeoutSeconds) -}}
-  {{- $_ := set $deployment "graceful_shutdown_timeout_s" (int64 $serve.health.drainSeconds) -}}
+  {{- $chips := int64 .resolved.chipsPerHost -}}
+  {{- $deployment := dict
+      "name" "Model"
+      "max_ongoing_requests" (int64 $serve.maxRequests)
+      "max_queued_requests" (int64 $serve.maxQueuedRequests)
+      "health_check_period_s" (int64 $serve.health.periodSeconds)
+      "health_check_timeout_s" (int64 $serve.health.timeoutSeconds)
+      "graceful_shutdown_timeout_s" (int64 $serve.health.drainSeconds) -}}
   {{- if include "serve.autoscales" .Values -}}
-    {{- $scaling := dict "min_replicas" (int64 $serve.replicas.min) "max_replicas" (int64 $serve.replicas.max)
-        "target_ongoing_requests" (int64 $serve.targetRequests) "downscale_delay_s" (int64 $serve.idleSeconds) -}}
-    {{- $_ := set $deployment "autoscaling_config" $scaling -}}
+    {{- $_ := set $deployment "autoscaling_config" (dict
+        "min_replicas" (int64 $serve.replicas.min)
+        "max_replicas" (int64 $serve.replicas.max)
+        "target_ongoing_requests" (int64 $serve.targetRequests)
+        "downscale_delay_s" (int64 $serve.idleSeconds)) -}}
   {{- else -}}
     {{- $_ := set $deployment "num_replicas" (int64 $serve.replicas.min) -}}
   {{- end -}}
-  {{- if eq $resolved.kind "cpu" -}}
-    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" (include "serve.cpus" .Values.worker.cpu | int64)) -}}
-  {{- else if eq $resolved.kind "gpu" -}}
-    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1 "num_gpus" $chips) -}}
-  {{- else if eq (int64 $resolved.hosts) 1 -}}
-    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1 "resources" (dict "TPU" $chips)) -}}
+  {{- $actor := dict "num_cpus" 1 -}}
+  {{- if eq .resolved.kind "cpu" -}}
+    {{- /* KubeRay rounds the CPUs of a Ray node up to a whole number. */ -}}
+    {{- $_ := set $actor "num_cpus" (include "common.quantity.number" .Values.worker.cpu | float64 | ceil | int64) -}}
+  {{- else if eq .resolved.kind "gpu" -}}
+    {{- $_ := set $actor "num_gpus" $chips -}}
+  {{- else if eq (int64 .resolved.hosts) 1 -}}
+    {{- $_ := set $actor "resources" (dict "TPU" $chips) -}}
   {{- else -}}
     {{- $bundles := list (dict "CPU" 1 "TPU" $chips) -}}
-    {{- range until (sub (int $resolved.hosts) 1 | int) }}{{ $bundles = append $bundles (dict "TPU" $chips) }}{{ end -}}
-    {{- $_ := set $deployment "ray_actor_options" (dict "num_cpus" 1) -}}
+    {{- range until (sub (int .resolved.hosts) 1 | int) }}{{ $bundles = append $bundles (dict "TPU" $chips) }}{{ end -}}
     {{- $_ := set $deployment "placement_group_bundles" $bundles -}}
     {{- $_ := set $deployment "placement_group_strategy" "STRICT_SPREAD" -}}
   {{- end -}}
+  {{- $_ := set $deployment "ray_actor_options" $actor -}}
   {{- toYaml $deployment -}}
-{{- end -}}
-
-{{- /* serve.cpus: the CPUs of a Ray node with this CPU request, which KubeRay rounds up to a whole number. */ -}}
-{{- define "serve.cpus" -}}
-  {{- include "common.quantity.number" . | float64 | ceil -}}
 {{- end -}}
 
 {{- /* serve.config: YAML of Ray Serve's config: one application, whose route is /. */ -}}

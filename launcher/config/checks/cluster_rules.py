@@ -19,20 +19,6 @@ from launcher.config.values.tree import dotted
 _CONFIG_LIMIT = 120_000  # bytes; the head and each group of hosts carry the run config, and its limit is 256 KiB
 _TEMPLATES_LIMIT = 262_144  # bytes; policies.bounds.templateBytes of charts/queues
 _TEXT_LIMIT = 60_000  # bytes; the admission policy of charts/queues accepts a little more (policies.bounds)
-_MOST = {
-    ("worker", "env"): 200,
-    ("worker", "secretEnv"): 50,
-    ("worker", "envFrom"): 50,
-    ("worker", "nodeSelector"): 50,
-    ("worker", "avoidNodes"): 64,
-    ("worker", "tolerations"): 16,
-    ("head", "envFrom"): 50,
-    ("head", "nodeSelector"): 50,
-    ("head", "tolerations"): 16,
-    ("image", "pullSecrets"): 10,
-    ("run", "command"): 1000,
-}
-"""The maximum number of entries, by key."""
 # The groups of a Ray cluster, whose head is a pod set, too. The newest supported Kueue accepts 18 pod sets (the CRD of
 # Workload); launcher.diagnose.preflight compares with the limit of the cluster: 8 up to 0.17, 10 in 0.18.
 _MAX_GROUPS = 17
@@ -124,14 +110,10 @@ def _size(case: CheckContext) -> Iterator[Problem]:
 
 
 def _sizes(case: CheckContext) -> Iterator[Problem]:
-    """Report maps, lists and texts that are too large for an object, as common.rules.sizes of the charts does."""
+    """Report texts that are too large for an object, as common.rules.sizes of the charts does."""
     if not case.kind.has_object:
         return
     tree = case.tree
-    for (part, key), most in sorted(_MOST.items()):
-        if (entries := len(tree[part][key])) > most:
-            message = f"{part}.{key} has {entries} entries; it can have at most {most}."
-            yield case.problem("size", (part, key), message)
     texts = {
         ("run", "command"): tree["run"]["command"],
         ("worker", "env"): [*tree["worker"]["env"], *tree["worker"]["env"].values()],
@@ -206,7 +188,7 @@ CLUSTER_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (("run.kind", "storage", "image"), _placeholders),
     (("run.kind", "worker.avoidNodes"), avoided_nodes.ended),
     (("run.kind", "run.command", "worker"), _expansion),
-    (("run.kind", "run.command", "worker", "head", "image.pullSecrets", "cluster.labels"), _sizes),
+    (("run.kind", "run.command", "worker.env"), _sizes),
     (
         (
             "run",

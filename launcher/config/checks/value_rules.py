@@ -25,13 +25,13 @@ and at most one test. Without a test, the conditions alone make the value wrong.
 
 matches     a regular expression, or the name of one in `patterns`, that the value must match
 forbids     one that it must not match, except for texts that match `allows`
-longest     the maximum number of characters
+longest     the maximum number of characters, or of entries of a list or a map
 outside     ranges of numbers, inclusive, that it must not be in
 includes    names that its list must have, such as those of containers
 equals      another key, whose value it must have, unless that is empty
 
 A long message, pattern or comment is a list of its parts. In a message, {key} is the dotted key, {parent} the key above
-the entry, {name} the entry's name, {value} what was checked, in quotes, {length} its number of characters, {slice} the
+the entry, {name} the entry's name, {value} what was checked, in quotes, {length} its length, {slice} the
 key of the group of hosts, and {a.b} the value of the key a.b; Helm prints {value} as <value>. Regular expressions must
 mean the same in Go and in Python; `^` and `$` are the ends of the text.
 """
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -237,7 +237,7 @@ def _problem(case: CheckContext, rule: Mapping[str, Any], item: _Item) -> Iterat
         "key": dotted(item.path),
         "parent": dotted(item.parent),
         "name": item.name,
-        "length": str(len(checked)) if isinstance(checked, str) else "",
+        "length": str(len(checked)) if isinstance(checked, Sized) else "",
         "value": json.dumps(str(checked), ensure_ascii=False),
     }
 

@@ -93,3 +93,8 @@ large for 64 bits, is returned unchanged, for the rules or the API server to rej
   {{- end -}}
   {{- $number -}}
 {{- end -}}
+
+{{- /* "true" if a quantity is more than another one. Takes the list of both. */ -}}
+{{- define "common.quantity.exceeds" -}}
+  {{- if gt (include "common.quantity.number" (first .) | float64) (include "common.quantity.number" (last .) | float64) }}true{{ end -}}
+{{- end -}}

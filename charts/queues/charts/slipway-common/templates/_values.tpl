@@ -102,3 +102,13 @@ generated keys.yaml of the chart has `others`, the dotted keys of other charts, 
 {{- define "common.fail" -}}
   {{- with splitList "\n" . | compact | uniq }}{{ fail (printf "\n%s\n" (join "\n" .)) }}{{ end -}}
 {{- end -}}
+
+{{- /* common.sentences: a line for each row that applies. Takes the rows, each a list of a condition and a sentence. */ -}}
+{{- define "common.sentences" -}}
+  {{- range . }}{{ if first . }}{{ println (last .) }}{{ end }}{{ end -}}
+{{- end -}}
+
+{{- /* common.sentence: a line for the first row that applies, if there is one. Takes the same rows. */ -}}
+{{- define "common.sentence" -}}
+  {{- range . }}{{ if first . }}{{ println (last .) }}{{ break }}{{ end }}{{ end -}}
+{{- end -}}

@@ -109,22 +109,16 @@ row. Pods select nodes by them, and flavors match them. The accelerator `cpu` ha
 `accelerator` (the result of common.slice), `machineType` (as in the values, "" for any), `provisioning` and `reservation`.
 Renders nothing. */ -}}
 {{- define "common.nodeLabels" -}}
-  {{- $labels := .into -}}
-  {{- if eq .accelerator.kind "tpu" -}}
-    {{- $_ := set $labels "cloud.google.com/gke-tpu-accelerator" .accelerator.label -}}
-    {{- $_ := set $labels "cloud.google.com/gke-tpu-topology" .accelerator.topology -}}
-    {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
-    {{- with .machineType }}{{ $_ := set $labels "node.kubernetes.io/instance-type" . }}{{ end -}}
-  {{- else if eq .accelerator.kind "gpu" -}}
-    {{- with .accelerator.label -}}
-      {{- $_ := set $labels ($.accelerator.labelKey | default "cloud.google.com/gke-accelerator") . -}}
-    {{- end -}}
+  {{- $of := .accelerator -}}
+  {{- $tpu := eq $of.kind "tpu" -}}
+  {{- range $key, $value := dict
+      (ternary "cloud.google.com/gke-tpu-accelerator" ($of.labelKey | default "cloud.google.com/gke-accelerator") $tpu) $of.label
+      "cloud.google.com/gke-tpu-topology" (ternary $of.topology "" $tpu)
+      "cloud.google.com/gke-spot" (ternary "true" "" (eq .provisioning "spot"))
+      "cloud.google.com/gke-flex-start" (ternary "true" "" (eq .provisioning "flex-start"))
+      "cloud.google.com/reservation-name" (ternary .reservation "" (eq .provisioning "reservation")) -}}
+    {{- if $value }}{{ $_ := set $.into $key $value }}{{ end -}}
   {{- end -}}
-  {{- if eq .provisioning "spot" -}}
-    {{- $_ := set $labels "cloud.google.com/gke-spot" "true" -}}
-  {{- else if eq .provisioning "reservation" -}}
-    {{- $_ := set $labels "cloud.google.com/reservation-name" .reservation -}}
-  {{- else if eq .provisioning "flex-start" -}}
-    {{- $_ := set $labels "cloud.google.com/gke-flex-start" "true" -}}
-  {{- end -}}
+  {{- /* Some shapes have several machine types. For GPUs, the number that a pod requests is sufficient. */ -}}
+  {{- if and $tpu .machineType }}{{ $_ := set .into "node.kubernetes.io/instance-type" .machineType }}{{ end -}}
 {{- end -}}
