@@ -14,7 +14,10 @@ the recording rules of the teams. */ -}}
       {{- $left := or (has $rule.alert $alerts.disabled) (and (not $policies) (eq "SlipwayPolicyMissing" (toString $rule.alert))) -}}
       {{- $each := ternary $alerts.controllers (list "") (contains "$(controller)" (toJson $rule)) -}}
       {{- range $controller := ternary list $each $left -}}
-        {{- $made := $rule | toJson | replace "$(controller)" $controller | replace "$(lease)" (get $leases $controller) | fromJson -}}
+        {{- $made := $rule -}}
+        {{- if $controller -}}
+          {{- $made = $rule | toYaml | replace "$(controller)" $controller | replace "$(lease)" (get $leases $controller) | fromYaml -}}
+        {{- end -}}
         {{- if and $made.alert $alerts.runbookUrl -}}
           {{- $_ := set $made.annotations "runbook_url" (printf "%s#%s" $alerts.runbookUrl (lower $made.alert)) -}}
         {{- end -}}
@@ -23,19 +26,13 @@ the recording rules of the teams. */ -}}
     {{- end -}}
     {{- if $rules }}{{ $groups = append $groups (set $group "rules" $rules) }}{{ end -}}
   {{- end -}}
-  {{- include "queues.alerts.setTeams" (dict "root" . "group" (last $groups)) -}}
-  {{- toYaml $groups -}}
-{{- end -}}
-
-{{- /* queues.alerts.setTeams: add the recording rules of each team to the `group`: its chips, and from them its chip-hours.
-Kueue's label `namespace` is called exported_namespace if the scraper adds its own. Renders nothing. Takes `root` and
-`group`. */ -}}
-{{- define "queues.alerts.setTeams" -}}
+  {{- /* Last, the recording rules of each team: its chips, and from them its chip-hours. Kueue's label `namespace` is called
+  exported_namespace if the scraper adds its own. */ -}}
   {{- $resources := list -}}
-  {{- range .root.Values.flavors }}{{ with .resource }}{{ $resources = append $resources . }}{{ end }}{{ end -}}
+  {{- range .Values.flavors }}{{ with .resource }}{{ $resources = append $resources . }}{{ end }}{{ end -}}
   {{- $chips := join "|" ($resources | default (list "google.com/tpu" "nvidia.com/gpu") | uniq | sortAlpha) -}}
-  {{- $rules := .group.rules -}}
-  {{- range $name, $team := .root.Values.teams -}}
+  {{- $rules := (last $groups).rules -}}
+  {{- range $name, $team := .Values.teams -}}
     {{- $usage := list -}}
     {{- range $label := list "namespace" "exported_namespace" -}}
       {{- $usage = append $usage (printf "kueue_local_queue_resource_usage{%s=%q, resource=~%q}" $label $team.namespace $chips) -}}
@@ -45,21 +42,32 @@ Kueue's label `namespace` is called exported_namespace if the scraper adds its o
   {{- end -}}
   {{- /* The rules of the group run every minute: the sum over a time is the chip-hours in it. */ -}}
   {{- $hours := dict "record" "team_flavor:slipway_chip_hours:sum" "expr" "team_flavor:slipway_chips:sum / 60" -}}
-  {{- $_ := set .group "rules" (append $rules $hours) -}}
+  {{- $_ := set (last $groups) "rules" (append $rules $hours) -}}
+  {{- toYaml $groups -}}
 {{- end -}}
 
-{{- define "queues.rules.alerts" -}}
+{{- define "queues.rules.monitoring" -}}
   {{- $monitoring := .Values.monitoring -}}
   {{- $known := list -}}
   {{- range (.Files.Get "alerts.yaml" | fromYaml).groups }}{{ range .rules }}{{ $known = append $known .alert }}{{ end }}{{ end -}}
   {{- range $monitoring.alerts.disabled -}}
     {{- if not (has . $known) -}}
-      {{- printf "monitoring.alerts.disabled: there is no alert %q; the alerts are %s.\n" .
-          ($known | compact | uniq | sortAlpha | join ", ") -}}
+      {{- $all := $known | compact | uniq | sortAlpha | join ", " -}}
+      {{- printf "monitoring.alerts.disabled: there is no alert %q; the alerts are %s.\n" . $all -}}
     {{- end -}}
   {{- end -}}
-  {{- include "queues.rules.labels" (dict "key" "monitoring.dashboards.labels" "labels" $monitoring.dashboards.labels
-      "reserved" "^(app\\.kubernetes\\.io/.*|helm\\.sh/chart|slipway\\.dev/.*)$") -}}
+  {{- $scraped := or $monitoring.podMonitoring $monitoring.podMonitor $monitoring.fromNamespaces -}}
+  {{- include "common.sentences" (list
+      (list (and $monitoring.labels (not $monitoring.podMonitor) (ne $monitoring.alerts.kind "PrometheusRule"))
+          (print "monitoring.labels applies only to PodMonitors and PrometheusRules; set monitoring.podMonitor: true or "
+          "monitoring.alerts.kind: PrometheusRule, or remove the labels."))
+      (list (and $monitoring.ray (not $scraped))
+          "monitoring.ray has no effect, because nothing is scraped; set monitoring.podMonitoring or monitoring.podMonitor.")) -}}
+  {{- include "queues.rules.names" (dict "key" "monitoring.fromNamespaces" "names" $monitoring.fromNamespaces "max" 63) -}}
+  {{- $reserved := "^(app\\.kubernetes\\.io/.*|helm\\.sh/chart|slipway\\.dev/.*)$" -}}
+  {{- range $key, $labels := dict "labels" $monitoring.labels "dashboards.labels" $monitoring.dashboards.labels -}}
+    {{- include "queues.rules.labels" (dict "key" (printf "monitoring.%s" $key) "labels" $labels "reserved" $reserved) -}}
+  {{- end -}}
 {{- end -}}
 
 {{- /* queues.rules.crds: a sentence for each kind of the monitoring that the cluster does not serve. */ -}}

@@ -13,37 +13,33 @@ charts/run adds the toleration to a run that requests such machines. With anyRun
     {{- $slice := ternary (pick $flavor "accelerator") $flavor $cpu -}}
     {{- include "common.slice" (dict "slice" $slice "accelerators" $.Values.common.accelerators
         "key" (printf "flavors.%s" $name) "into" $flavor) -}}
-    {{- $_ := set $flavor "spec" dict -}}
+    {{- $spec := dict -}}
     {{- if not $flavor.resolved.error -}}
-      {{- $_ := set $flavor "resource" (include "common.resource" $flavor.resolved) -}}
-      {{- include "queues.setSpec" $flavor -}}
+      {{- $resource := include "common.resource" $flavor.resolved -}}
+      {{- $_ := set $flavor "resource" $resource -}}
+      {{- $labels := dict -}}
+      {{- include "common.nodeLabels" (dict "accelerator" $flavor.resolved "machineType" $flavor.machineType "into" $labels
+          "provisioning" $flavor.provisioning "reservation" $flavor.reservation) -}}
+      {{- $taints := list -}}
+      {{- $tolerations := list -}}
+      {{- /* A Ray head would fit into the quota of the hosts' cpu and memory. The taint keeps heads off these nodes. */ -}}
+      {{- if and $resource $flavor.hostCpu -}}
+        {{- $taints = append $taints (dict "key" $resource "value" "present" "effect" "NoSchedule") -}}
+      {{- end -}}
+      {{- $key := get (dict "spot" "cloud.google.com/gke-spot" "flex-start" "cloud.google.com/gke-queued") $flavor.provisioning -}}
+      {{- if and $key $flavor.anyRun -}}
+        {{- $tolerations = append $tolerations (dict "key" $key "operator" "Equal" "value" "true" "effect" "NoSchedule") -}}
+      {{- else if $key -}}
+        {{- $taints = append $taints (dict "key" $key "value" "true" "effect" "NoSchedule") -}}
+      {{- end -}}
+      {{- range $_, $taint := $flavor.taints }}{{ $taints = append $taints $taint }}{{ end -}}
+      {{- range $_, $toleration := $flavor.tolerations }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
+      {{- range $field, $value := dict "nodeLabels" (mergeOverwrite $labels $flavor.nodeLabels) "nodeTaints" $taints
+          "tolerations" $tolerations "topologyName" $flavor.topologyName -}}
+        {{- if $value }}{{ $_ := set $spec $field $value }}{{ end -}}
+      {{- end -}}
     {{- end -}}
-    {{- $_ := set $flavor "object" (ternary (printf "%s-%s" $name ($flavor.spec | toJson | sha256sum | trunc 8)) $name
-        $flavor.versioned) -}}
-  {{- end -}}
-{{- end -}}
-
-{{- /* queues.setSpec: set the `spec` of a flavor. Renders nothing. */ -}}
-{{- define "queues.setSpec" -}}
-  {{- $labels := dict -}}
-  {{- include "common.nodeLabels" (dict "accelerator" .resolved "machineType" .machineType "into" $labels
-      "provisioning" .provisioning "reservation" .reservation) -}}
-  {{- $labels = mergeOverwrite $labels .nodeLabels -}}
-  {{- $taints := list -}}
-  {{- $tolerations := list -}}
-  {{- /* A Ray head would fit into the quota of the hosts' cpu and memory. The taint keeps heads off these nodes. */ -}}
-  {{- if and .resource .hostCpu -}}
-    {{- $taints = append $taints (dict "key" .resource "value" "present" "effect" "NoSchedule") -}}
-  {{- end -}}
-  {{- $key := get (dict "spot" "cloud.google.com/gke-spot" "flex-start" "cloud.google.com/gke-queued") .provisioning -}}
-  {{- if and $key .anyRun -}}
-    {{- $tolerations = append $tolerations (dict "key" $key "operator" "Equal" "value" "true" "effect" "NoSchedule") -}}
-  {{- else if $key -}}
-    {{- $taints = append $taints (dict "key" $key "value" "true" "effect" "NoSchedule") -}}
-  {{- end -}}
-  {{- range $name, $taint := .taints }}{{ $taints = append $taints $taint }}{{ end -}}
-  {{- range $name, $toleration := .tolerations }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
-  {{- range $field, $value := dict "nodeLabels" $labels "nodeTaints" $taints "tolerations" $tolerations "topologyName" .topologyName -}}
-    {{- if $value }}{{ $_ := set $.spec $field $value }}{{ end -}}
+    {{- $_ := set $flavor "spec" $spec -}}
+    {{- $_ := set $flavor "object" (ternary (printf "%s-%s" $name ($spec | toJson | sha256sum | trunc 8)) $name $flavor.versioned) -}}
   {{- end -}}
 {{- end -}}

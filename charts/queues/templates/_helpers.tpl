@@ -28,36 +28,31 @@ _flavors.tpl adds; and set in the root context `created`, the entries of each ma
     {{- $_ := set $team "queue" ($team.queue | default $name) -}}
     {{- $_ := set $team.serviceAccount "name" ($team.serviceAccount.name | default $name) -}}
     {{- $_ := set $team "podSecurity" ($team.podSecurity | default $.root.Values.podSecurity.enforce) -}}
-    {{- include "queues.setRights" $team -}}
+    {{- /* By role: what a member, a lead and a viewer may do besides reading, and the people of the role as RBAC names them. */ -}}
+    {{- $rights := dict "member" (dict "run" true) "lead" (dict "run" true) "viewer" (dict "run" false) -}}
+    {{- range list "createClusters" "deleteRuns" "portForward" "secrets" "shell" -}}
+      {{- $_ := set $rights.member . (get $team .) -}}
+      {{- $_ := set $rights.lead . true -}}
+      {{- $_ := set $rights.viewer . false -}}
+    {{- end -}}
+    {{- range $role, $may := $rights -}}
+      {{- $subjects := list -}}
+      {{- range $person, $kind := get $team (printf "%ss" $role) -}}
+        {{- $subject := dict "kind" $kind "name" $person "apiGroup" "rbac.authorization.k8s.io" -}}
+        {{- if eq $kind "ServiceAccount" -}}
+          {{- $parts := splitList "/" $person -}}
+          {{- $namespace := ternary (first $parts) $team.namespace (eq (len $parts) 2) -}}
+          {{- $subject = dict "kind" $kind "name" (last $parts) "namespace" $namespace -}}
+        {{- end -}}
+        {{- $subjects = append $subjects $subject -}}
+      {{- end -}}
+      {{- $_ := set $may "subjects" $subjects -}}
+    {{- end -}}
+    {{- $_ := set $team "rights" $rights -}}
     {{- range $right := list "hostNetwork" "privileged" -}}
       {{- if kindIs "invalid" (get $team.allow $right) }}{{ $_ := set $team.allow $right (eq $team.podSecurity "privileged") }}{{ end -}}
     {{- end -}}
   {{- end -}}
-{{- end -}}
-
-{{- /* queues.setRights: set `rights` of a team, by role: what a member, a lead and a viewer may do besides reading, and
-`subjects`, the people of the role as RBAC names them. Takes the team. Renders nothing. */ -}}
-{{- define "queues.setRights" -}}
-  {{- $rights := dict "member" (dict "run" true) "lead" (dict "run" true) "viewer" (dict "run" false) -}}
-  {{- range list "createClusters" "deleteRuns" "portForward" "secrets" "shell" -}}
-    {{- $_ := set $rights.member . (get $ .) -}}
-    {{- $_ := set $rights.lead . true -}}
-    {{- $_ := set $rights.viewer . false -}}
-  {{- end -}}
-  {{- range $role, $may := $rights -}}
-    {{- $subjects := list -}}
-    {{- range $name, $kind := get $ (printf "%ss" $role) -}}
-      {{- $subject := dict "kind" $kind "name" $name "apiGroup" "rbac.authorization.k8s.io" -}}
-      {{- if eq $kind "ServiceAccount" -}}
-        {{- $parts := splitList "/" $name -}}
-        {{- $namespace := ternary (first $parts) $.namespace (eq (len $parts) 2) -}}
-        {{- $subject = dict "kind" $kind "name" (last $parts) "namespace" $namespace -}}
-      {{- end -}}
-      {{- $subjects = append $subjects $subject -}}
-    {{- end -}}
-    {{- $_ := set $may "subjects" $subjects -}}
-  {{- end -}}
-  {{- $_ := set . "rights" $rights -}}
 {{- end -}}
 
 {{- /* queues.hardLimits: YAML of the hard limits of a team's namespace: the defaults of all teams and the team's own, without

@@ -7,8 +7,8 @@ nothing. */ -}}
   {{- $runs := list -}}
   {{- $tokens := list -}}
   {{- $workloads := list -}}
-  {{- range .restrictedTeams -}}
-    {{- if and $.Values.policies.runs (ne .namespace "default") }}{{ $runs = append $runs .namespace | uniq }}{{ end -}}
+  {{- range ternary .restrictedTeams dict .Values.policies.runs -}}
+    {{- if ne .namespace "default" }}{{ $runs = append $runs .namespace | uniq }}{{ end -}}
   {{- end -}}
   {{- range .Values.teams -}}
     {{- if and $.Values.policies.tokens (or .helm .secrets .leads) }}{{ $tokens = append $tokens .namespace }}{{ end -}}
@@ -21,7 +21,9 @@ nothing. */ -}}
 the field. */ -}}
 {{- define "queues.policies.filled" -}}
   {{- $text := .text | replace "<<item>>" (.item | default "") -}}
-  {{- range $name, $value := .constants }}{{ $text = replace (printf "<<%s>>" $name) $value $text }}{{ end -}}
+  {{- range $name, $value := ternary .constants dict (contains "<<" $text) -}}
+    {{- $text = replace (printf "<<%s>>" $name) $value $text -}}
+  {{- end -}}
   {{- $text -}}
 {{- end -}}
 
@@ -29,35 +31,28 @@ the field. */ -}}
 Renders nothing. */ -}}
 {{- define "queues.policies.setConstants" -}}
   {{- $policies := .root.Values.policies -}}
-  {{- $chips := list -}}
-  {{- range .root.Values.common.accelerators -}}
-    {{- with include "common.resource" . }}{{ $chips = append $chips . }}{{ end -}}
-  {{- end -}}
-  {{- /* The keys of the labels that charts render for a slice, and of the flavors. */ -}}
-  {{- $labels := list "cloud.google.com/gke-tpu-accelerator" "cloud.google.com/gke-tpu-topology" "cloud.google.com/gke-accelerator"
-      "node.kubernetes.io/instance-type" "cloud.google.com/gke-spot" "cloud.google.com/reservation-name"
-      "cloud.google.com/gke-flex-start" -}}
-  {{- $taints := list "cloud.google.com/gke-spot" "cloud.google.com/gke-queued" -}}
-  {{- range $name, $flavor := .root.Values.flavors -}}
-    {{- $labels = concat $labels (keys $flavor.nodeLabels) -}}
-    {{- range $key, $taint := $flavor.taints }}{{ $taints = append $taints $taint.key }}{{ end -}}
-    {{- range $key, $toleration := $flavor.tolerations }}{{ $taints = append $taints $toleration.key }}{{ end -}}
-  {{- end -}}
-  {{- $listed := not (empty $policies.buckets) -}}
-  {{- range $name, $team := .root.Values.teams }}{{ if $team.allow.buckets }}{{ $listed = true }}{{ end }}{{ end -}}
-  {{- $_ := set .into "bucketsListed" (toJson $listed) -}}
+  {{- $table := .root.Files.Get "run-policy.yaml" | fromYaml -}}
   {{- $lists := pick $policies "runtimeClasses" "schedulers" "containers" "labelPrefixes" "annotationPrefixes" "gatewayClasses"
       "csiDrivers" "volumes" -}}
-  {{- $_ := set $lists "nodeLabels" (concat $labels $policies.nodeLabels) -}}
-  {{- $_ := set $lists "tolerations" (concat $taints $policies.tolerations) -}}
-  {{- range $key, $list := set $lists "chips" $chips -}}
+  {{- $chips := list -}}
+  {{- range .root.Values.common.accelerators }}{{ with include "common.resource" . }}{{ $chips = append $chips . }}{{ end }}{{ end -}}
+  {{- $labels := concat $table.nodeLabels $policies.nodeLabels -}}
+  {{- $taints := concat $table.tolerations $policies.tolerations -}}
+  {{- range .root.Values.flavors -}}
+    {{- $labels = concat $labels (keys .nodeLabels) -}}
+    {{- range concat (values .taints) (values .tolerations) }}{{ $taints = append $taints .key }}{{ end -}}
+  {{- end -}}
+  {{- range $key, $list := merge (dict "chips" $chips "nodeLabels" $labels "tolerations" $taints) $lists -}}
     {{- $sorted := $list | uniq | sortAlpha -}}
     {{- $_ := set $.into $key (toRawJson $sorted) -}}
     {{- $_ := set $.into (printf "%s.text" $key) (join ", " $sorted | default "none") -}}
   {{- end -}}
+  {{- $buckets := $policies.buckets -}}
+  {{- range .root.Values.teams }}{{ $buckets = concat $buckets .allow.buckets }}{{ end -}}
+  {{- $_ := set .into "bucketsListed" (empty $buckets | not | toJson) -}}
   {{- range $key, $bound := $policies.bounds }}{{ $_ := set $.into (printf "bounds.%s" $key) (int64 $bound | toString) }}{{ end -}}
   {{- include "queues.policies.setTeams" . -}}
-  {{- include "queues.policies.setErrors" . -}}
+  {{- include "queues.policies.setErrors" (set . "table" $table) -}}
 {{- end -}}
 
 {{- /* queues.policies.setTeams: set in the dict `into` for each list of texts that a team has, such as teams.queues, the CEL of
@@ -67,14 +62,13 @@ that differ from the first. Takes `root`. Renders nothing. */ -}}
   {{- $priorities := .root.Values.priorities -}}
   {{- $lists := dict -}}
   {{- range $name, $team := .root.restrictedTeams -}}
+    {{- if eq $team.namespace "default" }}{{ continue }}{{ end -}}
     {{- $allowed := $team.priorities | default (keys $priorities | sortAlpha) -}}
     {{- $podPriorities := list -}}
     {{- range $allowed }}{{ if (get $priorities .).pods }}{{ $podPriorities = append $podPriorities . }}{{ end }}{{ end -}}
     {{- $allow := list -}}
-    {{- range list "autoscaling" "hostNetwork" "privileged" -}}
-      {{- if get $team.allow . }}{{ $allow = append $allow . }}{{ end -}}
-    {{- end -}}
-    {{- if ne $team.podSecurity "restricted" }}{{ $allow = append $allow "root" }}{{ end -}}
+    {{- $rights := set (pick $team.allow "autoscaling" "hostNetwork" "privileged") "root" (ne $team.podSecurity "restricted") -}}
+    {{- range $right, $has := $rights }}{{ if $has }}{{ $allow = append $allow $right }}{{ end }}{{ end -}}
     {{- range $key, $list := dict
         "name" (list $name)
         "queues" (concat (list $team.queue) $team.allow.queues)
@@ -87,9 +81,7 @@ that differ from the first. Takes `root`. Renders nothing. */ -}}
         "claims" $team.allow.claims
         "csiDrivers" $team.allow.csiDrivers
         "capabilities" $team.allow.capabilities -}}
-      {{- if ne $team.namespace "default" -}}
-        {{- $_ := set $lists $key (set (get $lists $key | default dict) $team.namespace $list) -}}
-      {{- end -}}
+      {{- $_ := set $lists $key (set (get $lists $key | default dict) $team.namespace $list) -}}
     {{- end -}}
   {{- end -}}
   {{- range $key, $listOf := $lists -}}

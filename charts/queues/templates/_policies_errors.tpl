@@ -2,9 +2,9 @@
 list would need flatten, which an API server of Kubernetes 1.34 does not accept. */ -}}
 
 {{- /* queues.policies.setErrors: set in the dict `into` the CEL of the errors of each part of an object, and of the size of the
-pod templates. Takes `root`. Renders nothing. */ -}}
+pod templates. Takes `root` and the `table`. Renders nothing. */ -}}
 {{- define "queues.policies.setErrors" -}}
-  {{- $table := .root.Files.Get "run-policy.yaml" | fromYaml -}}
+  {{- $table := .table -}}
   {{- /* A type of volumes that the table does not have is a field without a check. */ -}}
   {{- $fields := deepCopy .root.Values.policies.fields -}}
   {{- range .root.Values.policies.volumes -}}
@@ -12,27 +12,18 @@ pod templates. Takes `root`. Renders nothing. */ -}}
       {{- $_ := set $fields "volume" (append (get $fields "volume" | default list) .) -}}
     {{- end -}}
   {{- end -}}
-  {{- $cel := dict -}}
-  {{- range list
-      (dict "part" "metadata" "shape" "object" "of" "object.metadata" "at" "\"metadata\"")
-      (dict "part" "RayJob" "shape" "RayJob" "of" "object.spec" "at" "\"spec\"")
-      (dict "part" "RayService" "shape" "RayService" "of" "object.spec" "at" "\"spec\"")
-      (dict "part" "JobSet" "shape" "JobSet" "of" "object.spec" "at" "\"spec\"")
-      (dict "part" "ray" "shape" "ray" "of" "variables.ray" "at" "variables.rayAt")
-      (dict "part" "template" "shape" "template" "of" "pod.of" "at" "pod.at")
-      (dict "part" "container" "shape" "container" "of" "v0" "at" "pod.at + \".spec.initContainers[\" + string(i0) + \"]\"" "depth" 1) -}}
-    {{- $in := merge (omit . "part") (dict "table" $table "constants" $.into "fields" $fields "depth" 0) -}}
-    {{- $_ := set $cel (printf "errors.%s" .part) (include "queues.policies.errors" $in) -}}
-    {{- if has .shape (list "template" "container") -}}
-      {{- $_ := set $cel (printf "size.%s" .part) (include "queues.policies.size" (omit $in "at")) -}}
+  {{- range $name, $part := $table.parts -}}
+    {{- $in := merge (dict "table" $table "constants" $.into "fields" $fields "depth" 0) $part -}}
+    {{- $unchecked := and (eq $name "container") (has "initContainers" (get $fields "pod" | default list)) -}}
+    {{- $_ := set $.into (printf "errors.%s" $name) (ternary `""` (include "queues.policies.errors" $in) $unchecked) -}}
+    {{- if has $name (list "template" "container") -}}
+      {{- $_ := set $.into (printf "size.%s" $name) (include "queues.policies.size" $in) -}}
     {{- end -}}
   {{- end -}}
-  {{- if has "initContainers" (get $fields "pod" | default list) }}{{ $_ := set $cel "errors.container" (toJson "") }}{{ end -}}
-  {{- $_ := merge .into $cel -}}
 {{- end -}}
 
 {{- /* queues.policies.size: CEL of the number of characters in the texts of a map. Takes the arguments of
-queues.policies.errors without `at`. Fields of policies.fields are not counted. */ -}}
+queues.policies.errors. Fields of policies.fields are not counted. */ -}}
 {{- define "queues.policies.size" -}}
   {{- $in := . -}}
   {{- $sizes := list "0" -}}
@@ -42,10 +33,10 @@ queues.policies.errors without `at`. Fields of policies.fields are not counted. 
     {{- if $field.size -}}
       {{- $size = regexReplaceAll "\\bself\\b" $field.size $self -}}
     {{- else if $field.shape -}}
-      {{- $size = include "queues.policies.size" (merge (dict "shape" $field.shape "of" $self) (omit $in "shape" "of")) -}}
+      {{- $size = include "queues.policies.size" (merge (dict "shape" $field.shape "of" $self) $in) -}}
     {{- else if $field.items -}}
       {{- $item := printf "v%d" (int $in.depth) -}}
-      {{- $below := merge (dict "shape" $field.items "of" $item "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "depth") -}}
+      {{- $below := merge (dict "shape" $field.items "of" $item "depth" (add 1 (int $in.depth))) $in -}}
       {{- $size = printf "%s.map(%s, %s).sum()" $self $item (include "queues.policies.size" $below) -}}
     {{- else if $field.entries -}}
       {{- $size = printf "%s.map(name, size(name) + size(string(%s[name]))).sum()" $self $self -}}
@@ -67,24 +58,23 @@ the number of lists that it is in. */ -}}
   {{- $shape := get .table.shapes .shape -}}
   {{- $more := get .fields .shape | default list -}}
   {{- $known := concat (keys $shape.fields) $more | uniq | sortAlpha | toRawJson -}}
-  {{- $unknown := printf "%s must be absent: " "" -}}
-  {{- $key := printf " Values of charts/queues that allow it: policies.fields.%s.\n" .shape -}}
+  {{- $key := printf " Values of charts/queues that allow it: policies.fields.%s.\n" .shape | toRawJson -}}
   {{- $reason := .table.refusal | toRawJson -}}
   {{- with $shape.refused }}{{ $reason = printf "%s[?key].orValue(%s)" (toRawJson .) $reason }}{{ end -}}
-  {{- $errors := list (printf "%s.filter(key, !(key in %s)).map(key, %s + \".\" + key + %s + %s + %s).join(\"\")" .of $known .at
-      ($unknown | toRawJson) $reason ($key | toRawJson)) -}}
+  {{- $errors := list (printf `%s.filter(key, !(key in %s)).map(key, %s + "." + key + " must be absent: " + %s + %s).join("")`
+      .of $known .at $reason $key) -}}
   {{- range $name, $field := $shape.fields -}}
-    {{- if not (has $name $more) -}}
+    {{- if has $name $more }}{{ continue }}{{ end -}}
     {{- $self := printf "%s.%s" $in.of $name -}}
-    {{- $path := printf "%s + \".%s\"" $in.at $name -}}
+    {{- $path := printf `%s + ".%s"` $in.at $name -}}
     {{- $message := "" -}}
     {{- with $field.message -}}
       {{- $message = include "queues.policies.filled" (dict "text" . "constants" $in.constants "item" "") -}}
     {{- end -}}
-    {{- $message = printf " %s.%s\n" $message (empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s."
-        $field.key)) | toRawJson -}}
+    {{- $allows := empty $field.key | ternary "" (printf " Values of charts/queues that allow it: %s." $field.key) -}}
+    {{- $message = printf " %s.%s\n" $message $allows | toRawJson -}}
     {{- if $field.required -}}
-      {{- $errors = append $errors (printf "has(%s) ? \"\" : %s + \" is missing.\\n\"" $self $path) -}}
+      {{- $errors = append $errors (printf `has(%s) ? "" : %s + " is missing.\n"` $self $path) -}}
     {{- end -}}
     {{- $check := "" -}}
     {{- with $field.check -}}
@@ -99,27 +89,25 @@ the number of lists that it is in. */ -}}
     {{- if $field.entries -}}
       {{- /* A key has a prefix of at most 253 characters, a slash, and a name of at most 63. */ -}}
       {{- $check = regexReplaceAll "\\bvalue\\b" $check (printf "%s[name]" $self) -}}
-      {{- $errors = append $errors
-          (printf (print "!has(%s) ? \"\" : size(%s) > 64 ? %s + \" must have at most 64 keys.\\n\" : %s.filter(name, "
-          "size(name) > 317 || !(%s)).map(name, %s + \"[\" + name + \"]\" + %s).join(\"\")") $self $self $path $self $check $path
-          $message) -}}
+      {{- $errors = append $errors (printf (print `!has(%s) ? "" : size(%s) > 64 ? %s + " must have at most 64 keys.\n" : `
+          `%s.filter(name, size(name) > 317 || !(%s)).map(name, %s + "[" + name + "]" + %s).join("")`)
+          $self $self $path $self $check $path $message) -}}
     {{- else if $check -}}
-      {{- $errors = append $errors (printf "!has(%s) || (%s) ? \"\" : %s + %s" $self $check $path $message) -}}
+      {{- $errors = append $errors (printf `!has(%s) || (%s) ? "" : %s + %s` $self $check $path $message) -}}
     {{- end -}}
     {{- with $field.shape -}}
-      {{- $below := merge (dict "shape" . "of" $self "at" $path) (omit $in "shape" "of" "at") -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : %s" $self (include "queues.policies.errors" $below)) -}}
+      {{- $text := include "queues.policies.errors" (merge (dict "shape" . "of" $self "at" $path) $in) -}}
+      {{- $errors = append $errors (printf `!has(%s) ? "" : %s` $self $text) -}}
     {{- end -}}
     {{- with $field.items -}}
       {{- $index := printf "i%d" (int $in.depth) -}}
       {{- $item := printf "v%d" (int $in.depth) -}}
-      {{- $below := merge (dict "shape" . "of" $item "at" (printf "%s + \"[\" + string(%s) + \"]\"" $path $index)
-          "depth" (add 1 (int $in.depth))) (omit $in "shape" "of" "at" "depth") -}}
+      {{- $at := printf `%s + "[" + string(%s) + "]"` $path $index -}}
+      {{- $text := include "queues.policies.errors" (merge (dict "shape" . "of" $item "at" $at "depth" (add 1 (int $in.depth))) $in) -}}
       {{- $tooMany := printf " must have at most %d items.\n" (int $field.most) | toRawJson -}}
-      {{- $errors = append $errors (printf "!has(%s) ? \"\" : size(%s) > %d ? %s + %s : %s.transformList(%s, %s, %s).join(\"\")" $self $self
-          (int $field.most) $path $tooMany $self $index $item (include "queues.policies.errors" $below)) -}}
-    {{- end -}}
+      {{- $errors = append $errors (printf `!has(%s) ? "" : size(%s) > %d ? %s + %s : %s.transformList(%s, %s, %s).join("")`
+          $self $self (int $field.most) $path $tooMany $self $index $item $text) -}}
     {{- end -}}
   {{- end -}}
-  {{- printf "[%s].join(\"\")" (join ", " $errors) -}}
+  {{- printf `[%s].join("")` (join ", " $errors) -}}
 {{- end -}}

@@ -1,14 +1,12 @@
 {{- define "queues.rules.record" -}}
   {{- $record := .Values.record -}}
   {{- if $record.enabled -}}
-    {{- if not (regexMatch "^[^@\\s]+(:[^:/@\\s]+|@sha256:[0-9a-f]{64})$" $record.image) -}}
-      {{- println (printf "record.image is %q; set an image that has the launcher, with a tag or a digest." $record.image) -}}
-    {{- else if hasSuffix ":latest" $record.image -}}
-      {{- println "record.image has the tag latest; set the tag of a version, or a digest." -}}
-    {{- end -}}
-    {{- if not (regexMatch "^(gs|s3)://[a-z0-9][a-z0-9._-]*(/[A-Za-z0-9._/-]*)?$" $record.folder) -}}
-      {{- println (printf "record.folder is %q; set the URL of a folder in a bucket, such as gs://research-records." $record.folder) -}}
-    {{- end -}}
+    {{- include "common.sentences" (list
+        (list (not (regexMatch "^[^@\\s]+(:[^:/@\\s]+|@sha256:[0-9a-f]{64})$" $record.image))
+            (printf "record.image is %q; set an image that has the launcher, with a tag or a digest." $record.image))
+        (list (hasSuffix ":latest" $record.image) "record.image has the tag latest; set the tag of a version, or a digest.")
+        (list (not (regexMatch "^(gs|s3)://[a-z0-9][a-z0-9._-]*(/[A-Za-z0-9._/-]*)?$" $record.folder))
+            (printf "record.folder is %q; set the URL of a folder in a bucket, such as gs://research-records." $record.folder))) -}}
     {{- range $key, $name := dict "record.namespace" $record.namespace "record.notifySecret" $record.notifySecret -}}
       {{- with $name }}{{ include "queues.rules.name" (dict "key" $key "name" . "max" 63) }}{{ end -}}
     {{- end -}}

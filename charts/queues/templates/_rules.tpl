@@ -10,7 +10,7 @@ entries, the manifests are then empty. */ -}}
     {{- include "queues.resolve" . -}}
     {{- $problems := "" -}}
     {{- range list "flavors" "topologies" "priorities" "cohorts" "checks" "clusterQueues" "teams" "policies" "network" "monitoring"
-        "alerts" "record" "common" -}}
+        "record" "common" -}}
       {{- $problems = printf "%s%s" $problems (include (printf "queues.rules.%s" .) $) -}}
     {{- end -}}
     {{- if and (not $problems) (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/ResourceFlavor") -}}
@@ -45,11 +45,14 @@ entries, the manifests are then empty. */ -}}
   {{- range .names }}{{ include "queues.rules.name" (dict "key" $.key "name" . "max" $.max) }}{{ end -}}
 {{- end -}}
 
-{{- /* A line if `name` is not one of the `entries`. Takes `key`; `what`, the word for an entry; and `map`, the key of the entries. */ -}}
+{{- /* A line if `name` is not an entry of the `map` of the values. Takes `root` and `key`, too. */ -}}
 {{- define "queues.rules.known" -}}
-  {{- if not (hasKey .entries .name) -}}
-    {{- printf "%s: unknown %s %q (available in %s: %s).\n" .key .what .name .map (keys .entries | sortAlpha | join ", " |
-        default "no entries") -}}
+  {{- $entries := get .root.Values .map -}}
+  {{- if not (hasKey $entries .name) -}}
+    {{- $what := get (dict "admissionChecks" "admission check" "clusterQueues" "ClusterQueue" "cohorts" "cohort" "flavors" "flavor"
+        "priorities" "priority" "topologies" "topology") .map -}}
+    {{- $all := keys $entries | sortAlpha | join ", " | default "no entries" -}}
+    {{- printf "%s: unknown %s %q (available in %s: %s).\n" .key $what .name .map $all -}}
   {{- end -}}
 {{- end -}}
 
@@ -113,7 +116,8 @@ entries, the manifests are then empty. */ -}}
   {{- include "queues.rules.name" (dict "key" "flexStart.name" "name" $flex.name "max" 63) -}}
   {{- include "common.sentences" (list
       (list (hasKey .Values.admissionChecks $flex.name)
-          (printf "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to another name." $flex.name))
+          (printf "admissionChecks.%s is also the name of the AdmissionCheck for flex-start; set flexStart.name to another name."
+          $flex.name))
       (list (gt (int64 $flex.retrySeconds) (int64 $flex.retryMaxSeconds))
           (printf "flexStart.retrySeconds is %d; it must be at most flexStart.retryMaxSeconds, which is %d." (int64 $flex.retrySeconds)
               (int64 $flex.retryMaxSeconds)))) -}}

@@ -1,8 +1,7 @@
 {{- define "queues.rules.flavors" -}}
-  {{- $topologies := .Values.topologies -}}
   {{- range $name, $flavor := .Values.flavors -}}
     {{- $key := printf "flavors.%s" $name -}}
-    {{- $args := dict "key" $key "flavor" $flavor "topologies" $topologies "accelerators" $.Values.common.accelerators -}}
+    {{- $args := dict "root" $ "key" $key "flavor" $flavor -}}
     {{- /* A versioned name ends in a hyphen and eight hexadecimal digits. */ -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" (ternary 54 63 $flavor.versioned)) -}}
     {{- if $flavor.resolved.error -}}
@@ -19,7 +18,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* Problems of the hosts of a flavor. Takes `key`, `flavor` and `accelerators`. */ -}}
+{{- /* Problems of the hosts of a flavor. Takes `root`, `key` and `flavor`. */ -}}
 {{- define "queues.rules.flavorHost" -}}
   {{- $key := .key -}}
   {{- $flavor := .flavor -}}
@@ -36,7 +35,7 @@
       (list (and $flavor.hostCpu (not $flavor.hostMemory)) (printf "%s.hostCpu requires %s.hostMemory." $key $key))
       (list (and $flavor.hostMemory (not $flavor.hostCpu)) (printf "%s.hostMemory requires %s.hostCpu." $key $key))) -}}
   {{- $machine := $flavor.resolved.machineType -}}
-  {{- $row := get .accelerators $flavor.accelerator -}}
+  {{- $row := get .root.Values.common.accelerators $flavor.accelerator -}}
   {{- range $of := list
       (dict "field" "hostCpu" "of" "hostCpus" "format" "%v" "what" "%s vCPUs" "example" "64 or 500m")
       (dict "field" "hostMemory" "of" "hostMemoryGiB" "format" "%vGi" "what" "%s" "example" "256Gi") -}}
@@ -53,7 +52,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* Problems of labels, taints, tolerations and topology of a flavor. Takes `key`, `flavor` and `topologies`. */ -}}
+{{- /* Problems of labels, taints, tolerations and topology of a flavor. Takes `root`, `key` and `flavor`. */ -}}
 {{- define "queues.rules.flavorSpec" -}}
   {{- $key := .key -}}
   {{- $flavor := .flavor -}}
@@ -66,7 +65,8 @@
   {{- range $label, $value := $flavor.nodeLabels -}}
     {{- if not (and (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label)
         (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value)) -}}
-      {{- printf "%s.nodeLabels: %s=%s is not a valid node label; write it like cloud.google.com/gke-nodepool=pool-1.\n" $key $label $value -}}
+      {{- printf "%s.nodeLabels: %s=%s is not a valid node label; write it like cloud.google.com/gke-nodepool=pool-1.\n" $key $label
+          $value -}}
     {{- end -}}
   {{- end -}}
   {{- range $name, $toleration := $flavor.tolerations -}}
@@ -75,9 +75,8 @@
     {{- end -}}
   {{- end -}}
   {{- with $flavor.topologyName -}}
-    {{- include "queues.rules.known" (dict "key" (printf "%s.topologyName" $key) "what" "topology" "name" . "map" "topologies"
-        "entries" $.topologies) -}}
-    {{- if and (hasKey $.topologies .) (not $flavor.spec.nodeLabels) -}}
+    {{- include "queues.rules.known" (dict "root" $.root "key" (printf "%s.topologyName" $key) "name" . "map" "topologies") -}}
+    {{- if and (hasKey $.root.Values.topologies .) (not $flavor.spec.nodeLabels) -}}
       {{- printf "%s.topologyName requires at least one label in %s.nodeLabels; Kueue finds the nodes by these labels.\n" $key $key -}}
     {{- end -}}
   {{- end -}}

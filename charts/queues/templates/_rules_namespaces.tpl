@@ -7,26 +7,25 @@
   {{- range $field := list "labels" "annotations" -}}
     {{- $given := get $.team $field -}}
     {{- if and $given (not $made) -}}
-      {{- $pairs := list -}}
-      {{- range $label, $value := $given }}{{ $pairs = append $pairs (printf "%s=%s" $label $value) }}{{ end -}}
+      {{- $command := printf "kubectl %s namespace %s" (trimSuffix "s" $field | replace "annotation" "annotate") $space -}}
+      {{- range $label, $value := $given }}{{ $command = printf "%s %s=%s" $command $label $value }}{{ end -}}
       {{- printf (print "%s.%s: this release does not create the namespace %s; remove the key, and change the namespace "
-          "yourself: kubectl %s namespace %s %s\n") $.key $field $space (trimSuffix "s" $field | replace "annotation" "annotate") $space
-          (join " " $pairs) -}}
+          "yourself: %s\n") $.key $field $space $command -}}
     {{- end -}}
   {{- end -}}
-  {{- include "queues.rules.labels" (dict "key" (printf "%s.labels" .key) "labels" .team.labels "reserved" (include "queues.reservedLabels"
-      .)) -}}
+  {{- $reserved := include "queues.reservedLabels" . -}}
+  {{- include "queues.rules.labels" (dict "key" (printf "%s.labels" .key) "labels" .team.labels "reserved" $reserved) -}}
   {{- $labels := dig "metadata" "labels" dict $live -}}
   {{- if $made -}}
     {{- $labels = include "queues.labels" (dict "root" .root "name" .name "team" .name) | fromYaml -}}
-    {{- $labels = merge (dict "kubernetes.io/metadata.name" $space "pod-security.kubernetes.io/enforce" .team.podSecurity) .team.labels
-        $labels -}}
+    {{- $own := dict "kubernetes.io/metadata.name" $space "pod-security.kubernetes.io/enforce" .team.podSecurity -}}
+    {{- $labels = merge $own .team.labels $labels -}}
   {{- end -}}
   {{- if or $made $live -}}
     {{- range $label, $value := .queue.namespaceSelector -}}
       {{- if ne (get $labels $label) $value -}}
-        {{- $way := ternary (printf "add it to %s.labels" $.key) (printf "add it: kubectl label namespace %s %s=%s" $space $label $value)
-            (not (empty $made)) -}}
+        {{- $way := printf "add it: kubectl label namespace %s %s=%s" $space $label $value -}}
+        {{- if $made }}{{ $way = printf "add it to %s.labels" $.key }}{{ end -}}
         {{- printf (print "clusterQueues.%s.namespaceSelector: the namespace %s of teams.%s does not have the label %s=%s, so "
             "its runs would never start; %s.\n") $.team.clusterQueue $space $.name $label $value $way -}}
       {{- end -}}
@@ -40,26 +39,25 @@
 
 {{- /* A sentence for each label and annotation of all objects that is not valid. */ -}}
 {{- define "queues.rules.common" -}}
-  {{- include "queues.rules.labels" (dict "key" "commonLabels" "labels" .Values.commonLabels "reserved" (include "queues.reservedLabels"
-      .)) -}}
+  {{- $reserved := include "queues.reservedLabels" . -}}
+  {{- include "queues.rules.labels" (dict "key" "commonLabels" "labels" .Values.commonLabels "reserved" $reserved) -}}
   {{- $names := dict -}}
   {{- range $name, $_ := .Values.commonAnnotations }}{{ $_ := set $names $name "" }}{{ end -}}
-  {{- $reserved := "^(helm\\.sh|meta\\.helm\\.sh|slipway\\.dev|kueue\\.x-k8s\\.io|kubectl\\.kubernetes\\.io)/" -}}
+  {{- $reserved = "^(helm\\.sh|meta\\.helm\\.sh|slipway\\.dev|kueue\\.x-k8s\\.io|kubectl\\.kubernetes\\.io)/" -}}
   {{- include "queues.rules.labels" (dict "key" "commonAnnotations" "what" "annotation" "labels" $names "reserved" $reserved) -}}
 {{- end -}}
 
 {{- /* A sentence for each label that is not valid, or `reserved` (a pattern). Takes `key`, `labels` and `reserved`. */ -}}
 {{- define "queues.rules.labels" -}}
   {{- range $label, $value := .labels -}}
-    {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
-      {{- printf (print "%s: %q is not a valid %s key; use letters, digits, hyphens, dots and underscores, such as " "example.com/pool.\n")
-          $.key $label ($.what | default "label") -}}
-    {{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value) -}}
-      {{- printf "%s.%s: %q is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores.\n" $.key $label
-          $value -}}
-    {{- else if regexMatch $.reserved $label -}}
-      {{- printf "%s.%s is set by Slipway; remove it.\n" $.key $label -}}
-    {{- end -}}
+    {{- include "common.sentence" (list
+        (list (not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label))
+            (printf "%s: %q is not a valid %s key; use letters, digits, hyphens, dots and underscores, such as example.com/pool."
+            $.key $label ($.what | default "label")))
+        (list (not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" $value))
+            (printf "%s.%s: %q is not a valid label value; use at most 63 letters, digits, hyphens, dots and underscores."
+            $.key $label $value))
+        (list (regexMatch $.reserved $label) (printf "%s.%s is set by Slipway; remove it." $.key $label))) -}}
   {{- end -}}
 {{- end -}}
 
@@ -69,25 +67,23 @@
     {{- if not (or (kindIs "invalid" $fields) (has $type (list "Container" "PersistentVolumeClaim" "Pod"))) -}}
       {{- printf "%s: unknown type %q; use Container, PersistentVolumeClaim or Pod.\n" $.key $type -}}
     {{- end -}}
-    {{- range $field := list "default" "defaultRequest" -}}
-      {{- if and (ne $type "Container") (get ($fields | default dict) $field) -}}
-        {{- printf "%s.%s.%s: only a Container has defaults; remove this key.\n" $.key $type $field -}}
-      {{- end -}}
-    {{- end -}}
     {{- $last := dict -}}
     {{- range $field := list "min" "defaultRequest" "default" "max" -}}
-      {{- range $resource, $amount := get ($fields | default dict) $field | default dict -}}
-        {{- $path := printf "%s.%s.%s" $.key $type $field -}}
+      {{- $amounts := get ($fields | default dict) $field | default dict -}}
+      {{- $path := printf "%s.%s.%s" $.key $type $field -}}
+      {{- if and $amounts (hasPrefix "default" $field) (ne $type "Container") -}}
+        {{- printf "%s: only a Container has defaults; remove this key.\n" $path -}}
+      {{- end -}}
+      {{- range $resource, $amount := $amounts -}}
         {{- $bad := include "queues.rules.limits" (dict "key" $path "limits" (dict $resource $amount)) -}}
         {{- $bad -}}
         {{- if not $bad -}}
-          {{- $number := include "common.quantity.number" $amount | float64 -}}
           {{- with get $last $resource -}}
-            {{- if gt .number $number -}}
+            {{- if include "common.quantity.exceeds" (list .amount $amount) -}}
               {{- printf "%s: %s is %v, which is less than %v in %s.\n" $path $resource $amount .amount .field -}}
             {{- end -}}
           {{- end -}}
-          {{- $_ := set $last $resource (dict "number" $number "amount" $amount "field" $field) -}}
+          {{- $_ := set $last $resource (dict "amount" $amount "field" $field) -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}

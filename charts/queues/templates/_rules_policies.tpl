@@ -1,8 +1,7 @@
 {{- /* The shapes of policies.fields are those of the table run-policy.yaml. */ -}}
 {{- define "queues.rules.policies" -}}
-  {{- $shapes := (.Files.Get "run-policy.yaml" | fromYaml).shapes -}}
   {{- range $name, $fields := .Values.policies.fields -}}
-    {{- if not (hasKey $shapes $name) -}}
+    {{- if not (hasKey ($.Files.Get "run-policy.yaml" | fromYaml).shapes $name) -}}
       {{- printf "policies.fields: unknown shape %q; docs/reference/run-policy.md lists the shapes.\n" $name -}}
     {{- end -}}
     {{- range $field := $fields -}}

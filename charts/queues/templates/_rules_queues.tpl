@@ -10,16 +10,14 @@
               (printf "%s.quota is empty; add a flavor and its slices, such as {v6e-4x4: {slices: 4}}." $key))
           (list (and (hasKey $queue "fairWeight") (not $queue.cohort))
               (printf "%s.fairWeight is the queue's share of a cohort; it requires %s.cohort." $key $key))) -}}
-      {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $queue.quota "flavors" $.Values.flavors
+      {{- include "queues.rules.quota" (dict "root" $ "key" (printf "%s.quota" $key) "quota" $queue.quota
           "parent" $queue.cohort "parentKey" (printf "%s.cohort" $key) "queue" true "chipsAlone" $queue.chipsAlone) -}}
       {{- with $queue.cohort -}}
-        {{- include "queues.rules.known" (dict "key" (printf "%s.cohort" $key) "what" "cohort" "name" . "map" "cohorts"
-            "entries" $.Values.cohorts) -}}
+        {{- include "queues.rules.known" (dict "root" $ "key" (printf "%s.cohort" $key) "name" . "map" "cohorts") -}}
       {{- end -}}
-      {{- include "queues.rules.preemption" (dict "key" $key "queue" $queue "priorities" $.Values.priorities "distinct" (len $values)) -}}
+      {{- include "queues.rules.preemption" (dict "root" $ "key" $key "queue" $queue "distinct" (len $values)) -}}
       {{- range $check, $on := $queue.admissionChecks -}}
-        {{- include "queues.rules.known" (dict "key" (printf "%s.admissionChecks" $key) "what" "admission check" "name" $check
-            "map" "admissionChecks" "entries" $.Values.admissionChecks) -}}
+        {{- include "queues.rules.known" (dict "root" $ "key" (printf "%s.admissionChecks" $key) "name" $check "map" "admissionChecks") -}}
         {{- range $on -}}
           {{- if not (hasKey $queue.quota .) -}}
             {{- $has := keys $queue.quota | sortAlpha | join ", " | default "no entries" -}}
@@ -31,8 +29,8 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* Preemption policies that are invalid or without effect. Takes the `key` of a ClusterQueue, its entry `queue`, `priorities`,
-and `distinct`, the number of different priorities, with 0. */ -}}
+{{- /* Preemption policies that are invalid or without effect. Takes `root`; the `key` of a ClusterQueue; its
+entry, `queue`; and `distinct`, the number of different priorities, with 0. */ -}}
 {{- define "queues.rules.preemption" -}}
   {{- $key := printf "%s.preemption" .key -}}
   {{- $given := .queue.preemption -}}
@@ -49,9 +47,8 @@ and `distinct`, the number of different priorities, with 0. */ -}}
       (list (and $borrows (has $given.reclaimWithinCohort (list "" "Never")))
           (printf "%s.borrowWithinCohort is LowerPriority; this requires LowerPriority or Any in %s.reclaimWithinCohort." $key $key))) -}}
   {{- with $given.maxPriorityThreshold -}}
-    {{- include "queues.rules.known" (dict "key" (printf "%s.maxPriorityThreshold" $key) "what" "priority" "name" . "map" "priorities"
-        "entries" $.priorities) -}}
-    {{- if and (hasKey $.priorities .) (not $borrows) -}}
+    {{- include "queues.rules.known" (dict "root" $.root "key" (printf "%s.maxPriorityThreshold" $key) "name" . "map" "priorities") -}}
+    {{- if and (hasKey $.root.Values.priorities .) (not $borrows) -}}
       {{- printf (print "%s.maxPriorityThreshold limits which runs borrowing preempts; it requires %s.borrowWithinCohort: "
           "LowerPriority.\n") $key $key -}}
     {{- end -}}
@@ -63,11 +60,10 @@ and `distinct`, the number of different priorities, with 0. */ -}}
   {{- range $name, $cohort := $cohorts -}}
     {{- $key := printf "cohorts.%s" $name -}}
     {{- include "queues.rules.name" (dict "key" $key "name" $name "max" 63) -}}
-    {{- include "queues.rules.quota" (dict "key" (printf "%s.quota" $key) "quota" $cohort.quota "flavors" $.Values.flavors
+    {{- include "queues.rules.quota" (dict "root" $ "key" (printf "%s.quota" $key) "quota" $cohort.quota
         "parent" $cohort.parent "parentKey" (printf "%s.parent" $key) "queue" false) -}}
     {{- with $cohort.parent -}}
-      {{- include "queues.rules.known" (dict "key" (printf "%s.parent" $key) "what" "cohort" "name" . "map" "cohorts"
-          "entries" $cohorts) -}}
+      {{- include "queues.rules.known" (dict "root" $ "key" (printf "%s.parent" $key) "name" . "map" "cohorts") -}}
     {{- end -}}
     {{- if and (hasKey $cohort "fairWeight") (not $cohort.parent) -}}
       {{- printf "%s.fairWeight is the cohort's share of its parent; it requires %s.parent.\n" $key $key -}}

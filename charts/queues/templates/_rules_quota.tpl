@@ -1,5 +1,5 @@
-{{- /* Problems of the quota of a ClusterQueue or a cohort. Takes `key` (…quota), `quota`, `flavors`, and `parent` (the cohort
-to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queue` (true) and `chipsAlone`. */ -}}
+{{- /* Problems of the quota of a ClusterQueue or a cohort. Takes `root`, `key` (…quota), `quota`, and `parent` (the
+cohort to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queue` (true) and `chipsAlone`. */ -}}
 {{- define "queues.rules.quota" -}}
   {{- $kinds := dict "chips" list "cpu" list "whole" list "labelled" list "others" list -}}
   {{- /* If a flavor is invalid, its kind is unknown, so the rules for the quota as a whole are skipped. */ -}}
@@ -8,12 +8,12 @@ to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, also `queu
   {{- $some := dict -}}
   {{- range $name, $quota := .quota -}}
     {{- $borrows := and $.parent (or (not (hasKey $quota "borrowing")) (int64 $quota.borrowing)) -}}
-    {{- if or (int64 $quota.slices) $borrows }}{{ $_ := set $some (dig $name "resource" "" $.flavors) true }}{{ end -}}
+    {{- if or (int64 $quota.slices) $borrows }}{{ $_ := set $some (dig $name "resource" "" $.root.Values.flavors) true }}{{ end -}}
   {{- end -}}
   {{- range $name, $quota := .quota -}}
     {{- $key := printf "%s.%s" $.key $name -}}
-    {{- $flavor := get $.flavors $name | default dict -}}
-    {{- include "queues.rules.known" (dict "key" $key "what" "flavor" "name" $name "map" "flavors" "entries" $.flavors) -}}
+    {{- $flavor := get $.root.Values.flavors $name | default dict -}}
+    {{- include "queues.rules.known" (dict "root" $.root "key" $key "name" $name "map" "flavors") -}}
     {{- if dig "resolved" "error" (not $flavor) $flavor -}}
       {{- $clear = false -}}
     {{- else -}}

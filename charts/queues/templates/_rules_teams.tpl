@@ -14,8 +14,8 @@
       {{- if ne $value $name }}{{ include "queues.rules.name" (dict "key" (printf "%s.%s" $key $field) "name" $value "max" 63) }}{{ end -}}
     {{- end -}}
     {{- if $team.clusterQueue -}}
-      {{- include "queues.rules.known" (dict "key" (printf "%s.clusterQueue" $key) "what" "ClusterQueue" "name" $team.clusterQueue
-          "map" "clusterQueues" "entries" $queues) -}}
+      {{- include "queues.rules.known"
+          (dict "root" $ "key" (printf "%s.clusterQueue" $key) "name" $team.clusterQueue "map" "clusterQueues") -}}
     {{- end -}}
     {{- include "common.sentences" (list
         (list (not $team.clusterQueue)
@@ -47,13 +47,12 @@
         "queue" (get $queues $team.clusterQueue | default dict)) -}}
     {{- range $role := list "leads" "members" "viewers" -}}
       {{- range $member, $kind := get $team $role -}}
-        {{- include "queues.rules.member" (dict "key" (printf "%s.%s" $key $role) "member" $member "kind" $kind "team" $name "owners" $owners
-            "namespace" $space) -}}
+        {{- include "queues.rules.member" (dict "key" (printf "%s.%s" $key $role) "member" $member "kind" $kind "team" $name
+            "owners" $owners "namespace" $space) -}}
       {{- end -}}
     {{- end -}}
     {{- range $team.priorities -}}
-      {{- include "queues.rules.known" (dict "key" (printf "%s.priorities" $key) "what" "priority" "name" . "map" "priorities"
-          "entries" $.Values.priorities) -}}
+      {{- include "queues.rules.known" (dict "root" $ "key" (printf "%s.priorities" $key) "name" . "map" "priorities") -}}
     {{- end -}}
     {{- range list (list "allow.queues" $team.allow.queues 63) (list "allow.serviceAccounts" $team.allow.serviceAccounts 63)
         (list "clusters" $team.clusters 41) (list "serviceAccount.imagePullSecrets" $account.imagePullSecrets 253) -}}

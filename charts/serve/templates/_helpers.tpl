@@ -1,19 +1,10 @@
+{{- /* serve.validate: fail with a line for each problem; else set in the root context `cluster`, the values as the templates of
+the Ray cluster read them: each replica has a slice of its own, and the hosts have the API key, the folders of caches in the
+storage, and logs with the output of replicas; `slices`, its groups of hosts; and `resolved`, the slice of a replica. */ -}}
 {{- define "serve.validate" -}}
   {{- include "common.ownValues" . -}}
   {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
       "named" "the release's name")) -}}
-  {{- include "serve.setCluster" . -}}
-{{- end -}}
-
-{{- /* serve.autoscales: "true" if the number of replicas follows the load. Takes the values. */ -}}
-{{- define "serve.autoscales" -}}
-  {{- if gt (int64 .serve.replicas.max) (int64 .serve.replicas.min) }}true{{ end -}}
-{{- end -}}
-
-{{- /* serve.setCluster: set in the root context `cluster`, the values as the templates of the Ray cluster read them: each
-replica has a slice of its own, and the hosts have the API key, the folders of caches in the storage, and logs with the output
-of replicas; `slices`, its groups of hosts; and `resolved`, the slice of a replica. Renders nothing. */ -}}
-{{- define "serve.setCluster" -}}
   {{- $serve := .Values.serve -}}
   {{- $values := deepCopy .Values -}}
   {{- $min := int64 $serve.replicas.min -}}
@@ -34,6 +25,11 @@ of replicas; `slices`, its groups of hosts; and `resolved`, the slice of a repli
   {{- $_ := set . "cluster" $values -}}
   {{- include "common.slices" (dict "values" $values "longLived" false "split" true "into" .) -}}
   {{- $_ := set . "resolved" (first .slices).slice.resolved -}}
+{{- end -}}
+
+{{- /* serve.autoscales: "true" if the number of replicas follows the load. Takes the values. */ -}}
+{{- define "serve.autoscales" -}}
+  {{- if gt (int64 .serve.replicas.max) (int64 .serve.replicas.min) }}true{{ end -}}
 {{- end -}}
 
 {{- /* serve.model: what the engine loads: a folder, or ORG/NAME. Takes the values. */ -}}
@@ -102,23 +98,4 @@ them as a placement group with one bundle for each host, as vLLM's executor for 
   {{- end -}}
   {{- $_ := set $deployment "ray_actor_options" $actor -}}
   {{- toYaml $deployment -}}
-{{- end -}}
-
-{{- /* serve.config: YAML of Ray Serve's config: one application, whose route is /. */ -}}
-{{- define "serve.config" -}}
-applications:
-- args:
-    {{- include "serve.arguments" . | fromYaml | toYaml | nindent 4 }}
-  deployments:
-  - {{ include "serve.deployment" . | nindent 4 | trim }}
-  import_path: trainer.serving.app:build
-  name: model
-  route_prefix: /
-http_options:
-  host: 0.0.0.0
-  port: {{ int64 .Values.serve.port }}
-  {{- with int64 .Values.serve.health.requestSeconds }}
-  request_timeout_s: {{ . }}
-  {{- end }}
-proxy_location: EveryNode
 {{- end -}}

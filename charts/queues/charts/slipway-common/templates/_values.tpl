@@ -24,7 +24,17 @@ its own. */ -}}
   {{- range $groups -}}
     {{- $group := set . "slice" (deepCopy .slice) -}}
     {{- include "common.slice" (dict "slice" .slice "accelerators" $values.common.accelerators "key" .key "into" .slice) -}}
-    {{- include "common.alternatives" .slice -}}
+    {{- $sets := list -}}
+    {{- $provisionings := list -}}
+    {{- range .slice.any | default (list dict) -}}
+      {{- $provisioning := .provisioning | default $group.slice.provisioning -}}
+      {{- $labels := dict -}}
+      {{- include "common.nodeLabels" (dict "accelerator" $group.slice.resolved "machineType" $group.slice.machineType
+          "provisioning" $provisioning "reservation" (.reservation | default $group.slice.reservation) "into" $labels) -}}
+      {{- $sets = append $sets $labels -}}
+      {{- $provisionings = append $provisionings $provisioning -}}
+    {{- end -}}
+    {{- $_ := set (set .slice "labelSets" $sets) "provisionings" (uniq $provisionings) -}}
     {{- if and $.split (eq .slice.placement "topology") (gt (int64 .slice.count) 1) -}}
       {{- range $index := until (min 99 (int64 .slice.count) | int) -}}
         {{- $one := set (deepCopy $group.slice) "count" 1 -}}
@@ -35,21 +45,6 @@ its own. */ -}}
     {{- end -}}
   {{- end -}}
   {{- $_ := set .into "slices" $split -}}
-{{- end -}}
-
-{{- /* common.alternatives: set `labelSets` and `provisionings` of the values of a slice, with `resolved`. Renders nothing. */ -}}
-{{- define "common.alternatives" -}}
-  {{- $sets := list -}}
-  {{- $provisionings := list -}}
-  {{- range .any | default (list dict) -}}
-    {{- $provisioning := .provisioning | default $.provisioning -}}
-    {{- $labels := dict -}}
-    {{- include "common.nodeLabels" (dict "accelerator" $.resolved "machineType" $.machineType "provisioning" $provisioning
-        "reservation" (.reservation | default $.reservation) "into" $labels) -}}
-    {{- $sets = append $sets $labels -}}
-    {{- $provisionings = append $provisionings $provisioning -}}
-  {{- end -}}
-  {{- $_ := set (set . "labelSets" $sets) "provisionings" (uniq $provisionings) -}}
 {{- end -}}
 
 {{- /* common.dropNulls: remove the entries that are null from the maps of entries: an overlay removes an entry of another

@@ -21,7 +21,7 @@ servePort         the port of a served model; 0 or absent: the cluster serves no
 {{- $values := .values -}}
 {{- /* When Ray is terminated, it waits up to 30 seconds for its node to be idle. A head is never idle, because the
 watcher of a job stays on it. A host whose head has ended first asks it for that long, and keeps its chips. In the cluster
-of a run, the hook (common.ray.lifecycle) has already waited for everything that must finish. */}}
+of a run, the hook (common.ray.more) has already waited for everything that must finish. */}}
 {{- $noDrain := dict "name" "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "value" "0" -}}
 rayVersion: {{ $values.image.rayVersion | quote }}
 authOptions:
@@ -73,8 +73,7 @@ headGroupSpec:
     {{- end }}
     {{- /* A stopped job has as much time as a pod for its last checkpoint. Ray's default is 3 seconds. */}}
     {{- $env = append $env (dict "name" "RAY_JOB_STOP_WAIT_TIME_S" "value" (int64 $values.run.graceSeconds | toString)) }}
-    {{- $more := include "common.ray.probes" (dict "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
-    {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" true "serves" .servePort) | fromYaml) }}
+    {{- $more := include "common.ray.more" (dict "in" $in "option" "--head" "path" "/api/gcs_healthz" "port" 8265) | fromYaml }}
     {{- $container := dict "name" "ray-head" "ports" $ports "env" $env "more" $more }}
     {{- include "common.pod" (dict "values" $values "head" true "cpu" $values.head.cpu "memory" $values.head.memory
         "container" $container "labels" .labels "annotations" .annotations
@@ -82,21 +81,16 @@ headGroupSpec:
 workerGroupSpecs:
   {{- range .slices }}
   - groupName: {{ .group | quote }}
-    {{- if $in.autoscaling }}
-    replicas: {{ int64 $values.cluster.minSlices }}
-    minReplicas: {{ int64 $values.cluster.minSlices }}
-    maxReplicas: {{ int64 $values.cluster.maxSlices }}
-    {{- else }}
-    replicas: {{ int64 .slice.count }}
-    minReplicas: {{ int64 .slice.count }}
-    maxReplicas: {{ int64 .slice.count }}
-    {{- end }}
+    {{- $fixed := dict "minSlices" .slice.count "maxSlices" .slice.count }}
+    {{- $limits := ternary $values.cluster $fixed $in.autoscaling }}
+    replicas: {{ int64 $limits.minSlices }}
+    minReplicas: {{ int64 $limits.minSlices }}
+    maxReplicas: {{ int64 $limits.maxSlices }}
     numOfHosts: {{ int64 .slice.resolved.hosts }}
     rayStartParams: {}
     template:
-      {{- $more := include "common.ray.probes" (dict "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
-      {{- $_ := set $more "lifecycle" (include "common.ray.lifecycle" (dict "values" $values "head" false
-          "serves" $in.servePort) | fromYaml) }}
+      {{- $option := ternary "" "--serve" (empty $in.servePort) }}
+      {{- $more := include "common.ray.more" (dict "in" $in "option" $option "path" "/api/local_raylet_healthz" "port" 52365) | fromYaml }}
       {{- $ports := dict }}
       {{- /* The port is not called `metrics`: KubeRay uses this name for the port of Ray's own metrics. */}}
       {{- if $in.trains }}{{ with int64 $values.tracking.metricsPort }}{{ $_ := set $ports "train-metrics" . }}{{ end }}{{ end }}
@@ -113,9 +107,17 @@ workerGroupSpecs:
   {{- end }}
 {{- end -}}
 
-{{- /* A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value),
-because a host that is compiling answers late. The paths do not require a token. */ -}}
-{{- define "common.ray.probes" -}}
+{{- /* common.ray.more: the probes and the preStop hook of a container. Takes `in`, what common.ray.spec takes; `path` and `port`
+of the probes; and an `option` of the hook.
+
+A container is ready when Ray answers. It is killed only after ten minutes without an answer (KubeRay's own value), because
+a host that is compiling answers late. The paths do not require a token.
+
+When a pod must end (a spot machine is reclaimed, a node is drained, Kueue preempts the run), the hook asks the run for one
+more checkpoint and waits for it (trainer/prestop.py). The hook of a worker also notifies Ray, so that Ray Train counts the
+restart as a preemption and not towards run.maxRestarts, and Ray Serve starts a replica elsewhere and sends this one no more
+requests. */ -}}
+{{- define "common.ray.more" -}}
 readinessProbe:
   httpGet: {path: {{ .path }}, port: {{ .port }}}
   initialDelaySeconds: 10
@@ -128,15 +130,9 @@ livenessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 120
-{{- end -}}
-
-{{- /* common.ray.lifecycle: the preStop hook. When a pod must end (a spot machine is reclaimed, a node is drained, Kueue
-preempts the run), the hook asks the run for one more checkpoint and waits for it (trainer/prestop.py). The hook of a worker
-also notifies Ray, so that Ray Train counts the restart as a preemption and not towards run.maxRestarts, and Ray Serve starts
-a replica elsewhere and sends this one no more requests. Takes values; head (bool); serves: whether the pods serve a model. */ -}}
-{{- define "common.ray.lifecycle" -}}
-preStop:
-  exec:
-    {{- $seconds := int64 .values.run.graceSeconds | quote }}
-    command: [python, -m, trainer.prestop, --seconds, {{ $seconds }}{{ if .head }}, --head{{ else if .serves }}, --serve{{ end }}]
+lifecycle:
+  preStop:
+    exec:
+      {{- $command := list "python" "-m" "trainer.prestop" "--seconds" (int64 .in.values.run.graceSeconds | toString) .option }}
+      command: {{ compact $command | toJson }}
 {{- end -}}

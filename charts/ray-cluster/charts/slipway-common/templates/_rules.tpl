@@ -20,91 +20,84 @@ launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.j
 {{- $ofSlices }}
 {{- $names := list }}
 {{- range $groups }}
-{{- include "common.rules.group" . }}
+{{- include "common.rules.group" (set . "names" $names) }}
 {{- include "common.rules.labels" (dict "group" . "nodeSelector" $v.worker.nodeSelector) }}
-{{- if and (has .group $names) (ne .group "slice") }}
-{{- printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one.\n" .key .group }}
-{{- end }}
 {{- $names = append $names .group }}
 {{- end }}
-{{- if and (eq $v.slice.placement "topology") (eq (dig "accelerator" "kind" "" $values) "cpu") }}
-{{- printf "slice.placement: topology is for slices of chips on node pools of their own; %s does not need it.\n" $v.slice.accelerator }}
-{{- end }}
-{{- if gt (len $groups) 17 }}
-{{- $key := ternary "cluster.groups" "slice.count" (and $longLived (not (empty $v.cluster.groups))) }}
-{{- $or := ternary ", or slice.placement: exclusive" "" (eq $v.slice.placement "topology") }}
-{{- printf (print "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s.\n")
-    $key (add 1 (len $groups)) $or }}
-{{- end }}
-{{- if and $v.from (eq (first (splitList "@" $v.from)) .name) }}
-{{- printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints.\n" $v.from }}
-{{- end }}
-{{- if $longLived }}
-{{- $min := int64 $v.cluster.minSlices }}
-{{- $max := int64 $v.cluster.maxSlices }}
-{{- if and $max (gt $min $max) }}
-{{- printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d.\n" $min $max }}
-{{- end }}
-{{- end }}
+{{- $cluster := $v.cluster | default dict }}
+{{- $min := int64 $cluster.minSlices }}
+{{- $max := int64 $cluster.maxSlices }}
+{{- $topology := eq $v.slice.placement "topology" }}
+{{- include "common.sentences" (list
+    (list (and $topology (eq (dig "accelerator" "kind" "" $values) "cpu"))
+        (printf "slice.placement: topology is for slices of chips on node pools of their own; %s does not need it." $v.slice.accelerator))
+    (list (gt (len $groups) 17)
+        (printf (print "%s: the Ray cluster has %d pod sets, including its head, and Kueue accepts at most 18; use fewer groups%s.")
+        (ternary "cluster.groups" "slice.count" (not (empty $cluster.groups))) (add 1 (len $groups))
+        (ternary ", or slice.placement: exclusive" "" $topology)))
+    (list (and $v.from (eq (first (splitList "@" $v.from)) .name))
+        (printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints." $v.from))
+    (list (and $longLived $max (gt $min $max))
+        (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." $min $max))) }}
 {{- if eq .kind "serve" }}
 {{- include "common.rules.serve" $values }}
 {{- end }}
 {{- include "common.rules.sizes" $values }}
 {{- end -}}
 
-{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it. */ -}}
+{{- /* common.rules.group: problems of a group of hosts, as common.slices gives it. `names` are those of the groups before it. */ -}}
 {{- define "common.rules.group" -}}
-  {{- with .slice.resolved.error }}{{ println . }}{{ end -}}
   {{- include "common.rules.reservation" (dict "key" .key "of" .slice "labels" "worker.nodeSelector") -}}
-  {{- if and (eq .slice.resolved.kind "cpu") (not (and .cpu .memory)) -}}
-    {{- printf "%s.%s is empty; a %s host has no chips to request, so set the cpu and the memory that it needs.\n"
-        (ternary "worker" .key (eq .key "slice")) (ternary "cpu" "memory" (empty .cpu)) .slice.accelerator -}}
-  {{- end -}}
-  {{- if or (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)) (and (ne .key "slice")
-      (has .group (list "slice" "head" "headgroup"))) -}}
-    {{- printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
-        "headgroup, which are reserved.\n") .key .group -}}
-  {{- end -}}
+  {{- $reserved := and (ne .key "slice") (has .group (list "slice" "head" "headgroup")) -}}
+  {{- include "common.sentences" (list
+      (list .slice.resolved.error .slice.resolved.error)
+      (list (and (eq .slice.resolved.kind "cpu") (not (and .cpu .memory)))
+          (printf "%s.%s is empty; a %s host has no chips to request, so set the cpu and the memory that it needs."
+          (ternary "worker" .key (eq .key "slice")) (ternary "cpu" "memory" (empty .cpu)) .slice.accelerator))
+      (list (or $reserved (not (regexMatch "^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$" .group)))
+          (printf (print "%s: %q is not a valid group name; use lowercase letters, digits and hyphens, and not slice, head or "
+          "headgroup, which are reserved.") .key .group))
+      (list (and (has .group .names) (ne .group "slice"))
+          (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group))) -}}
 {{- end -}}
 
 {{- /* common.rules.reservation: problems of `provisioning` and `reservation` of a slice or a flavor, `of`, below `key`. `labels`
 is the key for more node labels. */ -}}
 {{- define "common.rules.reservation" -}}
   {{- $reservation := .of.reservation -}}
-  {{- if and (eq .of.provisioning "reservation") (not $reservation) -}}
-    {{- printf "%s.provisioning is reservation; %s.reservation must name it.\n" .key .key -}}
-  {{- else if and $reservation (ne .of.provisioning "reservation") -}}
-    {{- printf "%s.reservation requires %s.provisioning: reservation; it is %s.\n" .key .key .of.provisioning -}}
-  {{- end -}}
-  {{- if contains "/" $reservation -}}
-    {{- printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in %s "
-        "(cloud.google.com/reservation-project: PROJECT).\n") .key $reservation .labels -}}
-  {{- else if and $reservation (not (regexMatch (include "common.pattern.kubernetesName" .) $reservation)) -}}
-    {{- printf (print "%s.reservation: %q is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with "
-        "no hyphen at either end.\n") .key $reservation -}}
-  {{- end -}}
+  {{- $reserved := eq .of.provisioning "reservation" -}}
+  {{- $valid := or (not $reservation) (regexMatch (include "common.pattern.kubernetesName" .) $reservation) -}}
+  {{- include "common.sentences" (list
+      (list (and $reserved (not $reservation)) (printf "%s.provisioning is reservation; %s.reservation must name it." .key .key))
+      (list (and $reservation (not $reserved))
+          (printf "%s.reservation requires %s.provisioning: reservation; it is %s." .key .key .of.provisioning))
+      (list (contains "/" $reservation)
+          (printf (print "%s.reservation: %q is a path; write only the reservation's name, and its project in %s "
+          "(cloud.google.com/reservation-project: PROJECT).") .key $reservation .labels))
+      (list (not (or $valid (contains "/" $reservation)))
+          (printf (print "%s.reservation: %q is not a valid Kubernetes name; use at most 63 lowercase letters, digits and hyphens, with "
+          "no hyphen at either end.") .key $reservation))) -}}
 {{- end -}}
 
 {{- /* common.rules.alternatives: problems of slice.any. One object can have only alternatives with the same hosts, and
 launcher submits one object after another for the rest. Takes the values. */ -}}
 {{- define "common.rules.alternatives" -}}
   {{- $slice := .slice -}}
-  {{- $flexStart := false -}}
-  {{- range .slice.any }}{{ if eq (.provisioning | default $slice.provisioning) "flex-start" }}{{ $flexStart = true }}{{ end }}{{ end -}}
-  {{- if and $flexStart (gt (int64 .run.deadlineSeconds) 604800) -}}
-    {{- printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds.\n" (int64 .run.deadlineSeconds) -}}
-  {{- end -}}
+  {{- $deadline := int64 .run.deadlineSeconds -}}
   {{- range $index, $one := .slice.any -}}
+    {{- $provisioning := .provisioning | default $slice.provisioning -}}
     {{- $other := list -}}
     {{- range $key, $value := omit $one "provisioning" "reservation" -}}
       {{- if ne ($value | toString) (get $slice $key | toString) }}{{ $other = append $other $key }}{{ end -}}
     {{- end -}}
-    {{- if $other -}}
-      {{- printf (print "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning "
-          "and reservation. launcher submit tries others one after another.\n") (add 1 $index) (join ", " $other) -}}
-    {{- else if and (eq (.provisioning | default $slice.provisioning) "reservation") (not (.reservation | default $slice.reservation)) -}}
-      {{- printf "slice.any: alternative %d has provisioning: reservation; reservation must name it.\n" (add 1 $index) -}}
-    {{- end -}}
+    {{- include "common.sentences" (list
+        (list (and (eq $provisioning "flex-start") (gt $deadline 604800))
+            (printf "run.deadlineSeconds is %d; nodes of flex-start run for at most 7 days, 604800 seconds." $deadline))
+        (list $other
+            (printf (print "slice.any: alternative %d sets %s; a Helm release can have alternatives that differ in provisioning "
+            "and reservation. launcher submit tries others one after another.") (add 1 $index) (join ", " $other)))
+        (list (and (not $other) (eq $provisioning "reservation") (not (.reservation | default $slice.reservation)))
+            (printf "slice.any: alternative %d has provisioning: reservation; reservation must name it." (add 1 $index)))) -}}
   {{- end -}}
 {{- end -}}
 

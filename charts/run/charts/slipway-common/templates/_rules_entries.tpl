@@ -16,18 +16,15 @@
 {{- define "common.rules.entries" -}}
   {{- range $part := list "head" "worker" -}}
     {{- $pods := get $ $part -}}
-    {{- range $name := keys $pods.secretEnv | sortAlpha -}}
-      {{- if hasKey $pods.env $name -}}
-        {{- printf "%s.env.%s and %s.secretEnv.%s are both set; remove one of them.\n" $part $name $part $name -}}
-      {{- end -}}
-    {{- end -}}
+    {{- $more := ternary " If it is not a secret, put it into a ConfigMap, and set worker.envFrom." "" (eq $part "worker") -}}
     {{- range $name, $value := $pods.env -}}
-      {{- if and $value (regexMatch (include "common.pattern.secretVariable" $) $name)
-          (not (regexMatch (include "common.pattern.plainVariable" $) $name)) -}}
-        {{- printf (print "%s.env.%s would store a secret in the run's record; put it into a Secret, and set %s.secretEnv.%s to the "
-            "Secret's name and key.%s\n") $part $name $part $name (ternary
-            " If it is not a secret, put it into a ConfigMap, and set worker.envFrom." "" (eq $part "worker")) -}}
-      {{- end -}}
+      {{- $secret := and $value (regexMatch (include "common.pattern.secretVariable" $) $name) -}}
+      {{- include "common.sentences" (list
+          (list (hasKey $pods.secretEnv $name)
+              (printf "%s.env.%s and %s.secretEnv.%s are both set; remove one of them." $part $name $part $name))
+          (list (and $secret (not (regexMatch (include "common.pattern.plainVariable" $) $name)))
+              (printf (print "%s.env.%s would store a secret in the run's record; put it into a Secret, and set %s.secretEnv.%s to the "
+              "Secret's name and key.%s") $part $name $part $name $more))) -}}
     {{- end -}}
   {{- end -}}
   {{- $volumes := dict -}}
@@ -35,14 +32,14 @@
   {{- range $key, $pods := dict "pods" .pods "head.pods" .head.pods "worker.pods" .worker.pods -}}
     {{- range $path, $mount := $pods.extraVolumeMounts -}}
       {{- $at := printf "%s.extraVolumeMounts" $key -}}
-      {{- if eq $path $.storage.mountPath -}}
-        {{- printf "%s: %s is storage.mountPath, where the storage of the run is; mount the volume at another path.\n" $at $path -}}
-      {{- else if and $.storage.text.bucket (eq $path $.storage.text.mountPath) -}}
-        {{- printf "%s: %s is storage.text.mountPath, where the text is; mount the volume at another path.\n" $at $path -}}
-      {{- else if not (or (hasKey $volumes $mount.name) (regexMatch
-          "^(storage|text|shared-memory|run-config|ray-token)$|^gke-gcsfuse-" $mount.name)) -}}
-        {{- printf "%s.%s.name: there is no volume %q; add it to pods.extraVolumes.\n" $at $path $mount.name -}}
-      {{- end -}}
+      {{- $own := "^(storage|text|shared-memory|run-config|ray-token)$|^gke-gcsfuse-" -}}
+      {{- include "common.sentence" (list
+          (list (eq $path $.storage.mountPath)
+              (printf "%s: %s is storage.mountPath, where the storage of the run is; mount the volume at another path." $at $path))
+          (list (and $.storage.text.bucket (eq $path $.storage.text.mountPath))
+              (printf "%s: %s is storage.text.mountPath, where the text is; mount the volume at another path." $at $path))
+          (list (not (or (hasKey $volumes $mount.name) (regexMatch $own $mount.name)))
+              (printf "%s.%s.name: there is no volume %q; add it to pods.extraVolumes." $at $path $mount.name))) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

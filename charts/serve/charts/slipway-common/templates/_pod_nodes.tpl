@@ -1,14 +1,22 @@
 {{- /* The nodes that a pod can run on. They take the arguments of _pod.tpl, unless a comment lists others. */ -}}
 
 {{- define "common.pod.nodes" -}}
+  {{- /* Of a host, the labels that the nodes of all alternatives have. */ -}}
+  {{- $sets := (.slice | default dict).labelSets | default list -}}
   {{- $selector := dict -}}
-  {{- include "common.pod.nodeSelector" (set . "nodeSelector" $selector) -}}
+  {{- range $key, $value := first $sets | default dict -}}
+    {{- $everywhere := true -}}
+    {{- range $sets }}{{ if ne (get . $key | default "") $value }}{{ $everywhere = false }}{{ end }}{{ end -}}
+    {{- if $everywhere }}{{ $_ := set $selector $key $value }}{{ end -}}
+  {{- end -}}
+  {{- $_ := mergeOverwrite $selector (ternary .values.head.nodeSelector .values.worker.nodeSelector .head) -}}
   {{- with $selector }}
 nodeSelector:
   {{- range $key, $value := . }}
   {{ $key }}: {{ $value | quote }}
   {{- end }}
   {{- end }}
+  {{- $_ := set . "nodeSelector" $selector }}
   {{- with include "common.pod.affinity" . }}
 affinity:
   {{- . | nindent 2 }}
@@ -25,27 +33,22 @@ tolerations:
   {{- end }}
 {{- end -}}
 
-{{- /* Set in `nodeSelector` the labels that the nodes of the pod must have: of a host, those of all alternatives. Renders nothing. */ -}}
-{{- define "common.pod.nodeSelector" -}}
-  {{- if .head -}}
-    {{- $_ := mergeOverwrite .nodeSelector .values.head.nodeSelector -}}
-  {{- else -}}
-    {{- range $key, $value := first .slice.labelSets -}}
-      {{- $everywhere := true -}}
-      {{- range $.slice.labelSets }}{{ if ne (get . $key | default "") $value }}{{ $everywhere = false }}{{ end }}{{ end -}}
-      {{- if $everywhere }}{{ $_ := set $.nodeSelector $key $value }}{{ end -}}
-    {{- end -}}
-    {{- $_ := mergeOverwrite .nodeSelector .values.worker.nodeSelector -}}
-  {{- end -}}
-{{- end -}}
-
 {{- /* The affinity of pods.affinity, with that of the alternatives of the slice and of worker.avoidNodes. A node must match a
 term of each, and a node must match one term of the result, so that the result has each pair of terms. */ -}}
 {{- define "common.pod.affinity" -}}
   {{- $affinity := .pods.affinity | default dict -}}
   {{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
   {{- include "common.pod.terms" (set . "terms" list) -}}
-  {{- include "common.pod.avoid" . -}}
+  {{- $avoided := keys .values.worker.avoidNodes | sortAlpha -}}
+  {{- if and $avoided (not .head) -}}
+    {{- /* An entry that has ended counts, too: a template that reads the clock would render something else without a change. */ -}}
+    {{- $expression := dict "key" "kubernetes.io/hostname" "operator" "NotIn" "values" $avoided -}}
+    {{- $terms := list -}}
+    {{- range .terms | default (list dict) -}}
+      {{- $terms = append $terms (dict "matchExpressions" (append (.matchExpressions | default list) $expression)) -}}
+    {{- end -}}
+    {{- $_ := set . "terms" $terms -}}
+  {{- end -}}
   {{- with .terms -}}
     {{- $terms := . -}}
     {{- with $affinity.nodeAffinity }}{{ with get . $key -}}
@@ -79,37 +82,17 @@ each value of that label. Takes `nodeSelector`, too. Renders nothing. */ -}}
   {{- range $own := ternary list $sets (has dict $sets) -}}
     {{- $expressions := list -}}
     {{- range $key := $keys -}}
-      {{- if hasKey $own $key -}}
-        {{- $expressions = append $expressions (dict "key" $key "operator" "In" "values" (list (get $own $key))) -}}
-      {{- else -}}
-        {{- $expressions = append $expressions (dict "key" $key "operator" "DoesNotExist") -}}
-      {{- end -}}
+      {{- $in := dict "key" $key "operator" "In" "values" (list (get $own $key)) -}}
+      {{- $expressions = append $expressions (ternary $in (dict "key" $key "operator" "DoesNotExist") (hasKey $own $key)) -}}
     {{- end -}}
     {{- $_ := set $ "terms" (append $.terms (dict "matchExpressions" $expressions) | uniq) -}}
-  {{- end -}}
-{{- end -}}
-
-{{- /* Exclude the nodes of worker.avoidNodes from each of `terms` of a host; of one if there is none. An entry that has ended
-counts, too: a template that reads the clock would render something else without a change. Renders nothing. */ -}}
-{{- define "common.pod.avoid" -}}
-  {{- $names := list -}}
-  {{- range $name, $end := .values.worker.avoidNodes }}{{ if $end }}{{ $names = append $names $name }}{{ end }}{{ end -}}
-  {{- if and $names (not .head) -}}
-    {{- $expression := dict "key" "kubernetes.io/hostname" "operator" "NotIn" "values" $names -}}
-    {{- $terms := list -}}
-    {{- range .terms | default (list dict) -}}
-      {{- $terms = append $terms (dict "matchExpressions" (append (.matchExpressions | default list) $expression)) -}}
-    {{- end -}}
-    {{- $_ := set . "terms" $terms -}}
   {{- end -}}
 {{- end -}}
 
 {{- /* GKE taints nodes with chips, spot nodes, and nodes of a queued provisioning request. */ -}}
 {{- define "common.pod.tolerations" -}}
   {{- $tolerations := list -}}
-  {{- $own := .values.head.tolerations -}}
   {{- if not .head -}}
-    {{- $own = .values.worker.tolerations -}}
     {{- with include "common.resource" .slice.resolved -}}
       {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
     {{- end -}}
@@ -120,6 +103,7 @@ counts, too: a template that reads the clock would render something else without
       {{- end -}}
     {{- end -}}
   {{- end -}}
+  {{- $own := ternary .values.head.tolerations .values.worker.tolerations .head -}}
   {{- range $name, $toleration := $own }}{{ $tolerations = append $tolerations $toleration }}{{ end -}}
   {{- with $tolerations }}{{ toYaml . }}{{ end -}}
 {{- end -}}
