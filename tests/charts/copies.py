@@ -36,12 +36,33 @@ _VALUES, _SCHEMA = "_values.yaml", "_values.schema.json"
 _PATTERNS = "common/templates/_patterns.tpl"
 _KEY = re.compile(r"( *)([\w-]+):( .+)?")
 _KEYS = """\
-# Keys of other charts, and keys with an empty default: common.ownValues reads them. `make charts` writes this file.
+# common.ownValues reads this file, which `make charts` writes: keys of other charts, keys with an empty default, and
+# maps from which null removes an entry (* is any entry).
 others:
   {others}
 empty:
   {empty}
+maps:
+  {maps}
 """
+_MAPS = [
+    *("common.prices", "common.accelerators"),
+    *(f"common.accelerators.*.{key}" for key in ("topologies", "machineTypes", "hostMemoryGiB", "hostCpus")),
+    *(
+        "commonLabels",
+        "commonAnnotations",
+        "cluster.groups",
+        "cluster.labels",
+        "storage.sidecarLimits",
+        "data.mixture",
+        "pods.*",
+    ),
+    *(
+        f"{part}.{key}"
+        for part in ("head", "worker")
+        for key in ("env", "secretEnv", "envFrom", "nodeSelector", "avoidNodes", "tolerations", "pods", "pods.*")
+    ),
+]
 Node = dict[str, Any]
 
 
@@ -94,7 +115,9 @@ def generated(charts: Path) -> dict[str, str]:
         files[f"{chart}/values.yaml"] = _with_descriptions(values, schema)
         files[f"{chart}/values.schema.json"] = _text(schema, "") + "\n"
         others, empty = json.dumps([*_others(schema)]), json.dumps(_empty(schema))
-        files[f"{chart}/keys.yaml"] = _KEYS.format(others=_lines(others), empty=_lines(empty))
+        files[f"{chart}/keys.yaml"] = _KEYS.format(
+            others=_lines(others), empty=_lines(empty), maps=_lines(json.dumps(_MAPS))
+        )
     return files
 
 

@@ -2,8 +2,7 @@
 the recording rules of the teams. */ -}}
 {{- define "queues.alerts.groups" -}}
   {{- $alerts := .Values.monitoring.alerts -}}
-  {{- $policies := 0 -}}
-  {{- range .policyNamespaces }}{{ if . }}{{ $policies = add1 $policies }}{{ end }}{{ end -}}
+  {{- $policies := values .policyNamespaces | compact | len -}}
   {{- $text := .Files.Get "alerts.yaml" | replace "$(policies)" (toString $policies) -}}
   {{- range $key, $value := $alerts }}{{ $text = replace (printf "$(%s)" $key) (toString $value) $text }}{{ end -}}
   {{- $leases := dict "kueue" ".*[.]kueue[.]x-k8s[.]io" "jobset" ".*[.]jobset[.]x-k8s[.]io" "kuberay" "ray-operator-leader" -}}

@@ -64,28 +64,26 @@ cluster. */ -}}
   {{- range $groups }}{{ range .flavors }}{{ $_ := unset $used .name }}{{ end }}{{ end -}}
   {{- range $old := dig "spec" "resourceGroups" list $live -}}
     {{- range $flavor := $old.flavors -}}
-      {{- if hasKey $used $flavor.name -}}
-        {{- $into := dict -}}
-        {{- $free := true -}}
-        {{- range $group := $groups -}}
-          {{- if eq (sortAlpha $group.coveredResources | toJson) (sortAlpha $old.coveredResources | toJson) }}{{ $into = $group }}{{ end -}}
-          {{- range $old.coveredResources }}{{ if has . $group.coveredResources }}{{ $free = false }}{{ end }}{{ end -}}
-        {{- end -}}
-        {{- if $free -}}
-          {{- $into = dict "coveredResources" $old.coveredResources "flavors" list -}}
-          {{- $groups = append $groups $into -}}
-        {{- end -}}
-        {{- /* If other groups cover a part of its resources, it cannot be in the queue. */ -}}
-        {{- if $into -}}
-          {{- $resources := list -}}
-          {{- range $into.coveredResources -}}
-            {{- $quota := dict "name" . "nominalQuota" "0" -}}
-            {{- if $.queue.cohort }}{{ $_ := set $quota "borrowingLimit" "0" }}{{ end -}}
-            {{- $resources = append $resources $quota -}}
-          {{- end -}}
-          {{- $_ := set $into "flavors" (append $into.flavors (dict "name" $flavor.name "resources" $resources)) -}}
-        {{- end -}}
+      {{- if not (hasKey $used $flavor.name) }}{{ continue }}{{ end -}}
+      {{- $into := dict -}}
+      {{- $free := true -}}
+      {{- range $group := $groups -}}
+        {{- if eq (sortAlpha $group.coveredResources | toJson) (sortAlpha $old.coveredResources | toJson) }}{{ $into = $group }}{{ end -}}
+        {{- range $old.coveredResources }}{{ if has . $group.coveredResources }}{{ $free = false }}{{ end }}{{ end -}}
       {{- end -}}
+      {{- if $free -}}
+        {{- $into = dict "coveredResources" $old.coveredResources "flavors" list -}}
+        {{- $groups = append $groups $into -}}
+      {{- end -}}
+      {{- /* If other groups cover a part of its resources, it cannot be in the queue. */ -}}
+      {{- if not $into }}{{ continue }}{{ end -}}
+      {{- $resources := list -}}
+      {{- range $into.coveredResources -}}
+        {{- $quota := dict "name" . "nominalQuota" "0" -}}
+        {{- if $.queue.cohort }}{{ $_ := set $quota "borrowingLimit" "0" }}{{ end -}}
+        {{- $resources = append $resources $quota -}}
+      {{- end -}}
+      {{- $_ := set $into "flavors" (append $into.flavors (dict "name" $flavor.name "resources" $resources)) -}}
     {{- end -}}
   {{- end -}}
   {{- $_ := set .queue "groups" $groups -}}

@@ -52,7 +52,21 @@ Renders nothing. */ -}}
   {{- $_ := set .into "bucketsListed" (empty $buckets | not | toJson) -}}
   {{- range $key, $bound := $policies.bounds }}{{ $_ := set $.into (printf "bounds.%s" $key) (int64 $bound | toString) }}{{ end -}}
   {{- include "queues.policies.setTeams" . -}}
-  {{- include "queues.policies.setErrors" (set . "table" $table) -}}
+  {{- /* A type of volumes that the table does not have is a field without a check. */ -}}
+  {{- $fields := deepCopy .root.Values.policies.fields -}}
+  {{- range .root.Values.policies.volumes -}}
+    {{- if not (hasKey $table.shapes.volume.fields .) -}}
+      {{- $_ := set $fields "volume" (append (get $fields "volume" | default list) .) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $name, $part := $table.parts -}}
+    {{- $in := merge (dict "table" $table "constants" $.into "fields" $fields "depth" 0) $part -}}
+    {{- $unchecked := and (eq $name "container") (has "initContainers" (get $fields "pod" | default list)) -}}
+    {{- $_ := set $.into (printf "errors.%s" $name) (ternary `""` (include "queues.policies.errors" $in) $unchecked) -}}
+    {{- if has $name (list "template" "container") -}}
+      {{- $_ := set $.into (printf "size.%s" $name) (include "queues.policies.size" $in) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 
 {{- /* queues.policies.setTeams: set in the dict `into` for each list of texts that a team has, such as teams.queues, the CEL of

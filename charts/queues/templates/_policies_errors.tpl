@@ -1,27 +1,6 @@
 {{- /* The CEL that follows from the table run-policy.yaml. The errors of an object are one string, with a line for each. A
 list would need flatten, which an API server of Kubernetes 1.34 does not accept. */ -}}
 
-{{- /* queues.policies.setErrors: set in the dict `into` the CEL of the errors of each part of an object, and of the size of the
-pod templates. Takes `root` and the `table`. Renders nothing. */ -}}
-{{- define "queues.policies.setErrors" -}}
-  {{- $table := .table -}}
-  {{- /* A type of volumes that the table does not have is a field without a check. */ -}}
-  {{- $fields := deepCopy .root.Values.policies.fields -}}
-  {{- range .root.Values.policies.volumes -}}
-    {{- if not (hasKey $table.shapes.volume.fields .) -}}
-      {{- $_ := set $fields "volume" (append (get $fields "volume" | default list) .) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- range $name, $part := $table.parts -}}
-    {{- $in := merge (dict "table" $table "constants" $.into "fields" $fields "depth" 0) $part -}}
-    {{- $unchecked := and (eq $name "container") (has "initContainers" (get $fields "pod" | default list)) -}}
-    {{- $_ := set $.into (printf "errors.%s" $name) (ternary `""` (include "queues.policies.errors" $in) $unchecked) -}}
-    {{- if has $name (list "template" "container") -}}
-      {{- $_ := set $.into (printf "size.%s" $name) (include "queues.policies.size" $in) -}}
-    {{- end -}}
-  {{- end -}}
-{{- end -}}
-
 {{- /* queues.policies.size: CEL of the number of characters in the texts of a map. Takes the arguments of
 queues.policies.errors. Fields of policies.fields are not counted. */ -}}
 {{- define "queues.policies.size" -}}

@@ -12,7 +12,6 @@ has quota for every resource of the group. The result is one of:
   has a taint that keeps heads away. */ -}}
 {{- define "queues.resourceGroups" -}}
   {{- $chips := dict -}}
-  {{- $resources := list -}}
   {{- $cpu := list -}}
   {{- $whole := false -}}
   {{- $names := include "queues.ordered" .of.quota | splitList " " | compact -}}
@@ -20,7 +19,6 @@ has quota for every resource of the group. The result is one of:
     {{- $flavor := get $.flavors $name -}}
     {{- if $flavor.resource -}}
       {{- $_ := set $chips $flavor.resource (append (get $chips $flavor.resource | default list) $name) -}}
-      {{- $resources = append $resources $flavor.resource | uniq | sortAlpha -}}
       {{- if $flavor.hostCpu }}{{ $whole = true }}{{ end -}}
     {{- else -}}
       {{- $cpu = append $cpu $name -}}
@@ -28,9 +26,9 @@ has quota for every resource of the group. The result is one of:
   {{- end -}}
   {{- $groups := list -}}
   {{- if $whole -}}
-    {{- $groups = append $groups (dict "covered" (concat $resources (list "cpu" "memory")) "names" $names) -}}
+    {{- $groups = append $groups (dict "covered" (concat (keys $chips | sortAlpha) (list "cpu" "memory")) "names" $names) -}}
   {{- else -}}
-    {{- range $resources }}{{ $groups = append $groups (dict "covered" (list .) "names" (get $chips .)) }}{{ end -}}
+    {{- range $resource, $own := $chips }}{{ $groups = append $groups (dict "covered" (list $resource) "names" $own) }}{{ end -}}
     {{- $others := list -}}
     {{- range $cpu }}{{ $others = concat $others (keys ((get $.of.quota .).resources | default dict)) }}{{ end -}}
     {{- with $cpu }}{{ $groups = append $groups (dict "covered" (concat (list "cpu" "memory") ($others | uniq | sortAlpha))
@@ -65,18 +63,17 @@ has quota for every resource of the group. The result is one of:
     {{- $_ := set .into "nominalQuota" (include "common.quantity" (get .quota.resources $resource)) -}}
   {{- end -}}
   {{- range $field, $key := $keys -}}
-    {{- if hasKey $.quota $key -}}
-      {{- $given := get $.quota $key -}}
-      {{- if not $.flavor.resource -}}
-        {{- $_ := set $.into $field (include "common.quantity" $given) -}}
-      {{- else if eq $resource $.flavor.resource -}}
-        {{- $_ := set $.into $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
-      {{- else if has $resource (list "cpu" "memory") -}}
-        {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $resource "cpu") | include "common.quantity" -}}
-        {{- $hosts := mul (int64 $given) (int64 $.flavor.resolved.hosts) -}}
-        {{- $_ := set $.into $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) |
-            include "common.quantity") -}}
-      {{- end -}}
+    {{- if not (hasKey $.quota $key) }}{{ continue }}{{ end -}}
+    {{- $given := get $.quota $key -}}
+    {{- if not $.flavor.resource -}}
+      {{- $_ := set $.into $field (include "common.quantity" $given) -}}
+    {{- else if eq $resource $.flavor.resource -}}
+      {{- $_ := set $.into $field (mul (int64 $given) (int64 $.flavor.resolved.chips) | include "common.quantity") -}}
+    {{- else if has $resource (list "cpu" "memory") -}}
+      {{- $per := ternary $.flavor.hostCpu $.flavor.hostMemory (eq $resource "cpu") | include "common.quantity" -}}
+      {{- $hosts := mul (int64 $given) (int64 $.flavor.resolved.hosts) -}}
+      {{- $_ := set $.into $field (printf "%d%s" (mul $hosts (regexFind "[1-9][0-9]*" $per | int64)) (regexFind "[A-Za-z]*$" $per) |
+          include "common.quantity") -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -45,10 +45,10 @@ entries, the manifests are then empty. */ -}}
   {{- range .names }}{{ include "queues.rules.name" (dict "key" $.key "name" . "max" $.max) }}{{ end -}}
 {{- end -}}
 
-{{- /* A line if `name` is not an entry of the `map` of the values. Takes `root` and `key`, too. */ -}}
+{{- /* A line if `name` is not an entry of the `map` of the values. Takes `root` and `key`, too; and `optional`: "" is valid. */ -}}
 {{- define "queues.rules.known" -}}
   {{- $entries := get .root.Values .map -}}
-  {{- if not (hasKey $entries .name) -}}
+  {{- if not (or (hasKey $entries .name) (and .optional (empty .name))) -}}
     {{- $what := get (dict "admissionChecks" "admission check" "clusterQueues" "ClusterQueue" "cohorts" "cohort" "flavors" "flavor"
         "priorities" "priority" "topologies" "topology") .map -}}
     {{- $all := keys $entries | sortAlpha | join ", " | default "no entries" -}}

@@ -26,11 +26,10 @@ before it changes anything. Without a cluster (helm template), lookups return no
         "way" "Kueue rejects this change. Use a new key for the check.") -}}
   {{- end -}}
   {{- range $name, $priority := .created.priorities -}}
-    {{- if $priority.pods -}}
-      {{- include "queues.rules.change" (dict "root" $ "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1"
-          "kind" "PriorityClass" "name" $name "fields" (dict "value" (int64 $priority.value))
-          "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
-    {{- end -}}
+    {{- if not $priority.pods }}{{ continue }}{{ end -}}
+    {{- include "queues.rules.change" (dict "root" $ "key" (printf "priorities.%s" $name) "apiVersion" "scheduling.k8s.io/v1"
+        "kind" "PriorityClass" "name" $name "fields" (dict "value" (int64 $priority.value))
+        "way" "Kubernetes rejects this change. Use a new key for the priority.") -}}
   {{- end -}}
   {{- range $name, $team := .Values.teams -}}
     {{- $way := printf (print "Kueue rejects this change. Set teams.%s.queue to a new name, or delete the LocalQueue first when no "

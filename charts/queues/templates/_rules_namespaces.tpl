@@ -93,8 +93,7 @@
 {{- /* A sentence for each amount that is not valid. Takes `key` and `limits`. */ -}}
 {{- define "queues.rules.limits" -}}
   {{- range $resource, $amount := .limits -}}
-    {{- if not (kindIs "invalid" $amount) -}}
-      {{- include "queues.rules.quantity" (dict "key" (printf "%s: %s" $.key $resource) "quantity" $amount "example" "500 or 256Gi") -}}
-    {{- end -}}
+    {{- if kindIs "invalid" $amount }}{{ continue }}{{ end -}}
+    {{- include "queues.rules.quantity" (dict "key" (printf "%s: %s" $.key $resource) "quantity" $amount "example" "500 or 256Gi") -}}
   {{- end -}}
 {{- end -}}

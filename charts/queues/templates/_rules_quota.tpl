@@ -19,11 +19,10 @@ cohort to borrow from, or "") with its key, `parentKey`. For a ClusterQueue, als
     {{- else -}}
       {{- $chips := not (empty $flavor.resource) -}}
       {{- /* Borrowing and lending require a cohort. */ -}}
-      {{- range $limit, $_ := pick $quota "borrowing" "lending" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" -}}
-        {{- if not $.parent -}}
-          {{- $verb := ternary "borrow from" "lend to" (hasSuffix "orrowing" $limit) -}}
-          {{- printf "%s.%s requires %s, the cohort to %s.\n" $key $limit $.parentKey $verb -}}
-        {{- end -}}
+      {{- $limits := pick $quota "borrowing" "lending" "cpuBorrowing" "memoryBorrowing" "cpuLending" "memoryLending" -}}
+      {{- range $limit, $_ := ternary $limits dict (empty $.parent) -}}
+        {{- $verb := ternary "borrow from" "lend to" (hasSuffix "orrowing" $limit) -}}
+        {{- printf "%s.%s requires %s, the cohort to %s.\n" $key $limit $.parentKey $verb -}}
       {{- end -}}
       {{- include (ternary "queues.rules.quotaChips" "queues.rules.quotaCpu" $chips)
           (dict "key" $key "quota" $quota "flavor" $flavor "queue" $.queue "some" $some) -}}

@@ -13,10 +13,8 @@
     {{- range $field, $value := dict "namespace" $space "queue" $team.queue "serviceAccount.name" $account.name -}}
       {{- if ne $value $name }}{{ include "queues.rules.name" (dict "key" (printf "%s.%s" $key $field) "name" $value "max" 63) }}{{ end -}}
     {{- end -}}
-    {{- if $team.clusterQueue -}}
-      {{- include "queues.rules.known"
-          (dict "root" $ "key" (printf "%s.clusterQueue" $key) "name" $team.clusterQueue "map" "clusterQueues") -}}
-    {{- end -}}
+    {{- include "queues.rules.known"
+        (dict "root" $ "key" (printf "%s.clusterQueue" $key) "name" $team.clusterQueue "map" "clusterQueues" "optional" true) -}}
     {{- include "common.sentences" (list
         (list (not $team.clusterQueue)
             (printf "%s.clusterQueue is empty; set it to one of clusterQueues: %s." $key

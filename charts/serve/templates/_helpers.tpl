@@ -1,6 +1,7 @@
 {{- /* serve.validate: fail with a line for each problem; else set in the root context `cluster`, the values as the templates of
 the Ray cluster read them: each replica has a slice of its own, and the hosts have the API key, the folders of caches in the
-storage, and logs with the output of replicas; `slices`, its groups of hosts; and `resolved`, the slice of a replica. */ -}}
+storage, and logs with the output of replicas; `slices`, its groups of hosts; `resolved`,
+the slice of a replica; and `autoscaling`, whether the number of replicas follows the load. */ -}}
 {{- define "serve.validate" -}}
   {{- include "common.ownValues" . -}}
   {{- include "common.fail" (include "common.rules" (dict "values" .Values "kind" "serve" "name" .Release.Name
@@ -24,12 +25,8 @@ storage, and logs with the output of replicas; `slices`, its groups of hosts; an
   {{- $_ := set $values.worker "env" (mergeOverwrite $env $values.worker.env) -}}
   {{- $_ := set . "cluster" $values -}}
   {{- include "common.slices" (dict "values" $values "longLived" false "split" true "into" .) -}}
+  {{- $_ := set . "autoscaling" (gt (int64 $serve.replicas.max) $min) -}}
   {{- $_ := set . "resolved" (first .slices).slice.resolved -}}
-{{- end -}}
-
-{{- /* serve.autoscales: "true" if the number of replicas follows the load. Takes the values. */ -}}
-{{- define "serve.autoscales" -}}
-  {{- if gt (int64 .serve.replicas.max) (int64 .serve.replicas.min) }}true{{ end -}}
 {{- end -}}
 
 {{- /* serve.model: what the engine loads: a folder, or ORG/NAME. Takes the values. */ -}}
@@ -73,7 +70,7 @@ them as a placement group with one bundle for each host, as vLLM's executor for 
       "health_check_period_s" (int64 $serve.health.periodSeconds)
       "health_check_timeout_s" (int64 $serve.health.timeoutSeconds)
       "graceful_shutdown_timeout_s" (int64 $serve.health.drainSeconds) -}}
-  {{- if include "serve.autoscales" .Values -}}
+  {{- if .autoscaling -}}
     {{- $_ := set $deployment "autoscaling_config" (dict
         "min_replicas" (int64 $serve.replicas.min)
         "max_replicas" (int64 $serve.replicas.max)

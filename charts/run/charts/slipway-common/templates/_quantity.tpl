@@ -50,8 +50,7 @@ large for 64 bits, is returned unchanged, for the rules or the API server to rej
 {{- define "common.quantity.binary" -}}
   {{- $units := list "" "Ki" "Mi" "Gi" "Ti" "Pi" "Ei" -}}
   {{- $amount := int64 .digits -}}
-  {{- $power := 0 -}}
-  {{- range $index, $unit := $units }}{{ if eq $unit $.unit }}{{ $power = $index }}{{ end }}{{ end -}}
+  {{- $power := get (dict "Ki" 1 "Mi" 2 "Gi" 3 "Ti" 4 "Pi" 5 "Ei" 6) .unit -}}
   {{- $divisor := printf "1%s" (repeat .decimals "0") | int64 -}}
   {{- /* Smaller units until the amount is an integer, then larger ones. */ -}}
   {{- $fits := true -}}

@@ -39,9 +39,7 @@ launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.j
         (printf "from: %q is the run itself; a run that is submitted again resumes from its own checkpoints." $v.from))
     (list (and $longLived $max (gt $min $max))
         (printf "cluster.minSlices is %d; it must be at most cluster.maxSlices, %d." $min $max))) }}
-{{- if eq .kind "serve" }}
-{{- include "common.rules.serve" $values }}
-{{- end }}
+{{- if eq .kind "serve" }}{{ include "common.rules.serve" $values }}{{ end }}
 {{- include "common.rules.sizes" $values }}
 {{- end -}}
 

@@ -84,13 +84,12 @@ joined by commas; "" if the row does not have the shape. */ -}}
     {{- range splitList "x" $shape }}{{ $chips = mul $chips (int64 .) }}{{ end -}}
     {{- $shapes = append $shapes (printf "%05d %s" $chips $shape) -}}
   {{- end -}}
-  {{- $known := list -}}
-  {{- range $shapes | sortAlpha }}{{ $known = append $known (last (splitList " " .)) }}{{ end -}}
+  {{- $known := regexReplaceAll "(^|, )[0-9]{5} " ($shapes | sortAlpha | join ", ") "${1}" -}}
   {{- $larger := ternary " or a larger one whose sides are multiples of 4" "" (not (not .row.larger)) -}}
   {{- if .topology -}}
-    {{- printf "topology: %q is not a topology of %s; use %s%s." .topology .name (join ", " $known) $larger -}}
+    {{- printf "topology: %q is not a topology of %s; use %s%s." .topology .name $known $larger -}}
   {{- else -}}
-    {{- printf "topology: a %s slice requires a topology: %s%s." .name (join ", " $known) $larger -}}
+    {{- printf "topology: a %s slice requires a topology: %s%s." .name $known $larger -}}
   {{- end -}}
 {{- end -}}
 

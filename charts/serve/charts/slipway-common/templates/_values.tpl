@@ -51,10 +51,7 @@ its own. */ -}}
 file with null, and Helm keeps such a null if the chart has no default for it. Renders nothing. Takes `values` and `keys`, the
 dotted keys of the maps, in which `*` is any entry. values.schema.json accepts null in the same maps. */ -}}
 {{- define "common.dropNulls" -}}
-  {{- $tables := list
-      "common.accelerators" "common.accelerators.*.topologies" "common.accelerators.*.machineTypes"
-      "common.accelerators.*.hostMemoryGiB" "common.accelerators.*.hostCpus" "common.prices" -}}
-  {{- range $key := concat $tables .keys -}}
+  {{- range $key := .keys -}}
     {{- $maps := list $.values -}}
     {{- range $part := splitList "." $key -}}
       {{- $below := list -}}
@@ -75,7 +72,8 @@ dotted keys of the maps, in which `*` is any entry. values.schema.json accepts n
 
 {{- /* common.ownValues: leave in the values of charts/run, charts/ray-cluster or charts/serve only what the chart has, and
 set its empty values: Helm removes the default of a key that is null, and null means empty. Takes Helm's root context. The
-generated keys.yaml of the chart has `others`, the dotted keys of other charts, and `empty`. Renders nothing. */ -}}
+generated keys.yaml of the chart has `others`, the dotted keys of other charts; `empty`; and `maps`, from which null removes an
+entry. Renders nothing. */ -}}
 {{- define "common.ownValues" -}}
   {{- $keys := .Files.Get "keys.yaml" | fromYaml -}}
   {{- range $key := $keys.others -}}
@@ -84,13 +82,7 @@ generated keys.yaml of the chart has `others`, the dotted keys of other charts, 
     {{- $_ := unset $section (splitList "." $key | last) -}}
   {{- end -}}
   {{- $_ := merge .Values $keys.empty -}}
-  {{- $maps := list "storage.sidecarLimits" "data.mixture" "commonLabels" "commonAnnotations" "cluster.groups" "cluster.labels" -}}
-  {{- range $part := list "head" "worker" -}}
-    {{- range list "env" "secretEnv" "envFrom" "nodeSelector" "avoidNodes" "tolerations" "pods" "pods.*" -}}
-      {{- $maps = append $maps (printf "%s.%s" $part .) -}}
-    {{- end -}}
-  {{- end -}}
-  {{- include "common.dropNulls" (dict "values" .Values "keys" (append $maps "pods.*")) -}}
+  {{- include "common.dropNulls" (dict "values" .Values "keys" $keys.maps) -}}
 {{- end -}}
 
 {{- /* common.fail: fail with the lines of `problems`, if there are any. Takes the text. */ -}}
@@ -98,12 +90,12 @@ generated keys.yaml of the chart has `others`, the dotted keys of other charts, 
   {{- with splitList "\n" . | compact | uniq }}{{ fail (printf "\n%s\n" (join "\n" .)) }}{{ end -}}
 {{- end -}}
 
-{{- /* common.sentences: a line for each row that applies. Takes the rows, each a list of a condition and a sentence. */ -}}
+{{- /* common.sentences: a line for each row that applies; common.sentence: a line for the first one, if there is one. They take
+the rows, each a list of a condition and a sentence. */ -}}
 {{- define "common.sentences" -}}
   {{- range . }}{{ if first . }}{{ println (last .) }}{{ end }}{{ end -}}
 {{- end -}}
 
-{{- /* common.sentence: a line for the first row that applies, if there is one. Takes the same rows. */ -}}
 {{- define "common.sentence" -}}
   {{- range . }}{{ if first . }}{{ println (last .) }}{{ break }}{{ end }}{{ end -}}
 {{- end -}}
