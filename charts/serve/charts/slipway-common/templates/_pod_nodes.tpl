@@ -1,7 +1,7 @@
 {{- /* The nodes that a pod can run on. They take the arguments of _pod.tpl, unless a comment lists others. */ -}}
 
 {{- define "common.pod.nodes" -}}
-  {{- /* Of a host, the labels that the nodes of all alternatives have. */ -}}
+  {{- /* The labels that the nodes of all alternatives of a host have. */ -}}
   {{- $sets := (.slice | default dict).labelSets | default list -}}
   {{- $selector := dict -}}
   {{- range $key, $value := first $sets | default dict -}}
