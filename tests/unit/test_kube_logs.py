@@ -154,6 +154,23 @@ def test_a_stream_that_outlives_the_run_is_closed() -> None:
     assert lines == ["one", "two"]
 
 
+def test_a_stream_that_outlives_its_pod_is_left_for_that_of_the_next_pod() -> None:
+    """The machine of the pod is gone, so its stream stays open."""
+    gone, closed = threading.Event(), threading.Event()
+
+    class Machine(Streams):
+        def logs(self, pod: str, *, follow: bool = False, **_: Any) -> Iterator[str]:
+            yield at(1, f"from {pod}")
+            if pod == "a":
+                gone.set()
+                closed.wait(20)
+
+    states = in_turn(run(pods=()), run(pods=("b",)), run(pods=("b",)), run(pods=("b",), ended=True))
+    lines = read(Machine(), lambda: states() if gone.is_set() else run())
+    closed.set()
+    assert lines == ["from a", "from b"]
+
+
 def test_the_last_lines_and_what_follows_them() -> None:
     cluster = Streams([at(2, "two"), at(3, "three")], [at(3, "three"), at(4, "four")], [at(4, "four"), at(5, "five")])
     lines = read(cluster, in_turn(run(), run(), run(ended=True)), excerpt=Excerpt(tail=2))

@@ -92,10 +92,14 @@ def _ended(seen: ObservedRun) -> bool:
 
 
 class _Over:
-    """Whether the run has ended or is deleted, polled every few seconds. A stream may outlive the run."""
+    """Whether the run has ended, or the run or the pod is deleted, polled every few seconds.
+
+    A stream may outlive the run, and that of a machine that has gone may stay open for minutes.
+    """
 
     def __init__(self, look: Callable[[], ObservedRun | None], pause: float) -> None:
         self._look = look
+        self.pod = ""  # the uid of the pod whose stream is read
         self.every = max(3 * pause, 0.5)  # seconds
         self._next = time.monotonic() + self.every
 
@@ -104,7 +108,9 @@ class _Over:
             return False
         seen = self._look()
         self._next = time.monotonic() + self.every
-        return seen is None or _ended(seen)
+        if seen is None or _ended(seen):
+            return True
+        return seen.pods is not None and all(pod.uid != self.pod for pod in seen.pods)
 
 
 class _Source:
@@ -125,6 +131,8 @@ class _Source:
             return
         if pod.uid != self._pod:
             self._pod, self._last, self._count = pod.uid, self._start, 0
+        if over is not None:
+            over.pod = pod.uid
         only = _ray_worker_mark(seen, self.worker)
         if self._tail is not None:
             # Lines of other workers are among the last lines, so the API server cannot select those of one worker.
