@@ -23,7 +23,7 @@ Pins = dict[str, dict[str, Any]]
 
 # A revision contains no "/" unless the hub has made it: the requests of a repository, and its conversion to Parquet.
 _FORM = re.compile(
-    r"hf:(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
+    r"hf:(?P<name>(?!datasets/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
     r"(?:@(?P<revision>refs/(?:convert|pr)/[^/@]+|[^/@]+))?(?:/(?P<part>[^@]+))?",
     re.ASCII,
 )

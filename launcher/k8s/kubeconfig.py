@@ -91,12 +91,16 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     chosen = _context(sources, context, where)
     cluster = _named(sources, "clusters", chosen.text("cluster"), chosen)
     server = cluster.text("server").rstrip("/")
-    split = urlsplit(server)
-    if split.scheme not in ("http", "https") or not split.hostname or "@" in split.netloc:
+    try:
+        split = urlsplit(server)
+        is_url = split.scheme in ("http", "https") and split.hostname and "@" not in split.netloc and split.port != 0
+    except ValueError:  # its port is not a number up to 65535, or a bracket is missing
+        is_url = False
+    if not is_url:
         raise LauncherError(
             f"The kubeconfig {cluster.file} gives {proxies.shown(server)} as the server of the cluster "
             f"{cluster.name}; it must be a URL that begins with https://"
-            + (", without a user and password." if "@" in split.netloc else ".")
+            + (", without a user and password." if "@" in server else ".")
         )
     server = split._replace(query="", fragment="").geturl()
     user = _named(sources, "users", name, chosen) if (name := chosen.text("user")) else None

@@ -1168,6 +1168,21 @@ BAD = [
         )
         for text in ("hf:texts", "hf://datasets/example/texts", "hf:example/texts@a@b", "hf:example/texts:train")
     ),
+    *(
+        InvalidValues(
+            "data.files",
+            f"data: {{corpus: '', files: ['{text}']}}",
+            f'"{text}" is not an item that the trainer reads; write hf:ORG/NAME or hf:ORG/NAME@REVISION/SUBSET/SPLIT.',
+            RUNS,
+        )
+        for text in ("hf:datasets/org/name", "HF:org/name", "https://huggingface.co/datasets/org/name")
+    ),
+    InvalidValues(
+        "data.files",
+        "data: {corpus: '', files: [/data/A.JSONL.BZ2]}",
+        '"/data/A.JSONL.BZ2" is not a .txt, .md, .jsonl or .parquet file; convert it.',
+        RUNS,
+    ),
     InvalidValues(
         "data.files", "data: {corpus: '', files: [' ']}", "has an empty item; remove it, or name a file.", RUNS
     ),
@@ -1406,6 +1421,45 @@ BAD = [
         '"/data/tokenizer.model" does not contain "tiktoken", as MaxText requires; rename the file',
         RUNS,
     ),
+    *(
+        InvalidValues(
+            "data.tokenizer.path",
+            f"data: {{tokenizer: {{kind: huggingface, path: '{path}'}}}}",
+            f'"{path}" is neither a folder in the pods nor a name on Hugging Face',
+            RUNS,
+        )
+        for path in ("hf:org/name", "https://huggingface.co/org/name", "gs://bucket/name", "./tokenizer", "a/b/c")
+    ),
+    *(
+        InvalidValues(
+            "data.tokenizer.path",
+            f"data: {{tokenizer: {{kind: huggingface, path: {path}}}}}",
+            f'"{path}" is a file; with data.tokenizer.kind: huggingface, set the path of its folder',
+            RUNS,
+        )
+        for path in ("/data/name/tokenizer.json", "tokenizer.json", "/data/name/tokenizer.model")
+    ),
+    # Keys of MaxText.
+    InvalidValues("train.attention", "train: {attention: cudnn_flash_te}", "is a kernel for GPUs; remove it", RUNS),
+    InvalidValues("train.quantization", "train: {quantization: te_mxfp8}", "NVIDIA's Transformer Engine", RUNS),
+    InvalidValues("train.ici_parallelism", "train: {ici_parallelism: [1, 4]}", "is calculated by MaxText; set", RUNS),
+    InvalidValues("train.dcn_parallelism", "train: {dcn_parallelism: [2]}", "is calculated by MaxText; set", RUNS),
+    InvalidValues("train.eval_steps", "train: {eval_steps: -1}", "must be positive: every host evaluates", RUNS),
+    InvalidValues(
+        "train.eval_interval",
+        "train: {eval_interval: 10}\ndata: {heldOut: {fraction: 0}}",
+        "is set but nothing is held out; set data.heldOut.fraction.",
+        RUNS,
+    ),
+    InvalidValues(
+        "worker.env.JAX_PLATFORMS", "worker: {env: {JAX_PLATFORMS: cpu}}", "hides the chips of the hosts from JAX", RUNS
+    ),
+    InvalidValues(
+        "worker.env.JAX_PLATFORMS",
+        "worker: {env: {JAX_PLATFORMS: cpu}}\nslice: {accelerator: h100-80gb, topology: ''}",
+        "hides the GPUs of the hosts from JAX",
+        RUNS,
+    ),
     # The weights to start from.
     InvalidValues("from", "from: 'hf:org/model'", '"hf:org/model" is a model on Hugging Face; import it once', RUNS),
     InvalidValues(
@@ -1599,6 +1653,9 @@ GOOD_VALUES = {
         ALL,
     ),
     "an empty label": ("worker: {nodeSelector: {pool: ''}}", ALL),
+    "chips and processors for JAX": ("worker: {env: {JAX_PLATFORMS: 'tpu,cpu'}}", ALL),
+    "a tokenizer in a folder": ("data: {tokenizer: {kind: huggingface, path: /data/tokenizer}}", RUNS),
+    "a tokenizer of Hugging Face": ("data: {tokenizer: {kind: huggingface, path: org/Name-1.1}}", RUNS),
     "a large config": (f"data: {{corpus: '', files: [{', '.join('/x' * 50 + str(i) for i in range(1100))}]}}", RUNS),
     "a row of one's own": (
         "slice: {accelerator: mine, topology: ''}\ncommon: {accelerators: {mine: {kind: gpu, label: mine, "

@@ -61,6 +61,9 @@ ERRORS = [
      " 3 devices, but a v6e slice of 4x4 has 16 chips; use a divisor of 16."),
     ("train: {ici_fsdp_parallelism: 4}", "mesh", "train.ici_fsdp_parallelism: the mesh requires 4 devices, but a v6e"
      " slice of 4x4 has 16 chips; make it 16, or set one axis to -1."),
+    ("train: {ici_fsdp_parallelism: 1}", "mesh", "train.ici_fsdp_parallelism: the mesh requires 1 device, but a v6e"
+     " slice of 4x4 has 16 chips; make it 16, or set one axis to -1."),
+    ("train: {mesh_axes: [data]}", "mesh", "train.ici_data_parallelism: the mesh requires 1 device, but"),
     ("train: {ici_fsdp_parallelism: 8, ici_tensor_parallelism: 4}", "mesh", "the mesh requires 8 x 4 = 32 devices"),
     ("train: {ici_data_parallelism: -1}", "mesh", "train.ici_data_parallelism is -1, and so is"
      " train.ici_fsdp_parallelism, by MaxText's default; MaxText can compute only one of them: set"

@@ -49,7 +49,7 @@ def _mesh(case: CheckContext) -> Iterator[Problem]:
 
 
 def _mesh_sentence(case: CheckContext, error: MeshError, devices: Devices, key: str) -> str:
-    value = models.settings(case.tree["train"])[key]
+    value = models.settings(case.tree["train"]).get(key, 1)
     if error.why == "one-slice":
         return (
             f"train.{key} is {value}, but the run has only one slice, and the key divides work among slices; remove "

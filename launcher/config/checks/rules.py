@@ -230,7 +230,7 @@ def _belongs(path: tuple[str, ...]) -> str:
     others = {*_NOT_OF_A_RUN} - {path[0]}
     paths = [p for p in leaves(schema("run")) if p[0] not in others]
     siblings = [p[-1] for p in paths if list(p[:-1]) == above]
-    near = closest(key, siblings)
+    near = closest(key, siblings) or [name for name in siblings if len(key) > 3 and bare(key) in bare(name)]
     if near and bare(near[0]) == bare(key):
         return f"; did you mean {dotted([*above, near[0]])}?"
     if chart := next((name for name in CHARTS if not above and key in schema(name)["properties"]), ""):
@@ -305,8 +305,8 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
 
 def _train_value(case: CheckContext, path: tuple[str, str], value: Any) -> Iterator[Problem]:
     if path[1] == "model_name" and value not in ("default", *maxtext()["models"]):
-        near = closest(value, maxtext()["models"], 3)
-        guess = f"; did you mean {join_or(near)}?" if near else f"; it has {', '.join(maxtext()['models'])}."
+        near = closest(value.rpartition("/")[2], maxtext()["models"], 3)  # also of ORG/NAME on Hugging Face
+        guess = f"; did you mean {join_or(near)}?" if near else "; docs/reference/maxtext-keys.md lists the models."
         yield case.problem("model-name", path, f'MaxText {maxtext()["maxtext"]} has no model "{value}"{guess}')
 
 

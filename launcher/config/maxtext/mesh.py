@@ -117,7 +117,7 @@ def _filled(sizes: Mapping[str, int], target: int, level: str) -> dict[str, int]
         return dict(sizes)
     factors = " x ".join(str(sizes[axis]) for axis in fixed)
     spelled = f"{factors} = {product}" if len(fixed) > 1 else str(product)
-    raise MeshError("product", [key_of(axis, level) for axis in fixed], level, spelled)
+    raise MeshError("product", [key_of(axis, level) for axis in fixed or sizes], level, spelled)
 
 
 # --- Sharding over the mesh ---------------------------------------------------------------------------------------
