@@ -1440,8 +1440,6 @@ BAD = [
         for path in ("/data/name/tokenizer.json", "tokenizer.json", "/data/name/tokenizer.model")
     ),
     # Keys of MaxText.
-    InvalidValues("train.attention", "train: {attention: cudnn_flash_te}", "is a kernel for GPUs; remove it", RUNS),
-    InvalidValues("train.quantization", "train: {quantization: te_mxfp8}", "NVIDIA's Transformer Engine", RUNS),
     InvalidValues("train.ici_parallelism", "train: {ici_parallelism: [1, 4]}", "is calculated by MaxText; set", RUNS),
     InvalidValues("train.dcn_parallelism", "train: {dcn_parallelism: [2]}", "is calculated by MaxText; set", RUNS),
     InvalidValues("train.eval_steps", "train: {eval_steps: -1}", "must be positive: every host evaluates", RUNS),
@@ -1449,15 +1447,6 @@ BAD = [
         "train.eval_interval",
         "train: {eval_interval: 10}\ndata: {heldOut: {fraction: 0}}",
         "is set but nothing is held out; set data.heldOut.fraction.",
-        RUNS,
-    ),
-    InvalidValues(
-        "worker.env.JAX_PLATFORMS", "worker: {env: {JAX_PLATFORMS: cpu}}", "hides the chips of the hosts from JAX", RUNS
-    ),
-    InvalidValues(
-        "worker.env.JAX_PLATFORMS",
-        "worker: {env: {JAX_PLATFORMS: cpu}}\nslice: {accelerator: h100-80gb, topology: ''}",
-        "hides the GPUs of the hosts from JAX",
         RUNS,
     ),
     # The weights to start from.
@@ -1526,6 +1515,18 @@ BAD = [
 """Rows with one mistake each."""
 
 BAD_WITHOUT_CHART = [
+    # What only another accelerator has.
+    InvalidValues("train.attention", "train: {attention: cudnn_flash_te}", "is a kernel for GPUs; use flash", RUNS),
+    InvalidValues("train.quantization", "train: {quantization: te_mxfp8}", "NVIDIA's Transformer Engine", RUNS),
+    InvalidValues(
+        "worker.env.JAX_PLATFORMS", "worker: {env: {JAX_PLATFORMS: cpu}}", "hides the chips of the hosts from JAX", RUNS
+    ),
+    InvalidValues(
+        "worker.env.JAX_PLATFORMS",
+        "worker: {env: {JAX_PLATFORMS: cpu}}\nslice: {accelerator: h100-80gb, topology: ''}",
+        "hides the GPUs of the hosts from JAX",
+        RUNS,
+    ),
     InvalidValues(
         "slice.any", "slice: {any: [{}]}", "slice.any is for run.kind ray-job and job-set,", (LOCAL, RAY_CLUSTER)
     ),

@@ -88,10 +88,14 @@ def test_this_machine_needs_no_encryption(written: Any, server: str) -> None:
     assert kubeconfig.load().server == server
 
 
-@pytest.mark.parametrize("server", ["https://127.0.0.1:99999", "https://127.0.0.1:6443 ", "https://[::1", "https://a:0"])
+@pytest.mark.parametrize(
+    "server", ["https://127.0.0.1:99999", "https://127.0.0.1:6443 ", "https://[::1", "https://a:0"]
+)
 def test_a_server_that_is_no_url(written: Any, server: str) -> None:
     written({"token": "t"}, server)
-    with pytest.raises(LauncherError, match="as the server of the cluster .*; it must be a URL that begins with https"):
+    with pytest.raises(
+        LauncherError, match=r"as the server of the cluster .*; it must be a URL that begins with https"
+    ):
         kubeconfig.load()
 
 
