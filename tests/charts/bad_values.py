@@ -1515,7 +1515,7 @@ BAD = [
 """Rows with one mistake each."""
 
 BAD_WITHOUT_CHART = [
-    # What only another accelerator has.
+    # Values for another accelerator.
     InvalidValues("train.attention", "train: {attention: cudnn_flash_te}", "is a kernel for GPUs; use flash", RUNS),
     InvalidValues("train.quantization", "train: {quantization: te_mxfp8}", "NVIDIA's Transformer Engine", RUNS),
     InvalidValues(
