@@ -34,6 +34,8 @@ _NO_KUBECONFIG = (
     "container clusters get-credentials NAME."
 )
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# A host and a port, for which urlsplit raises no ValueError.
+_URL = re.compile(r"(?i)https?://([^][/@:?#\s]+|\[[^]/@\s]+])(:(0*[1-5]?\d{1,4}|6[0-4]\d{3}|65[0-5]\d\d)?)?($|[/?#])")
 # The fields of a kubeconfig's user that become a header.
 _SENT_CREDENTIALS = ("token", "tokenFile", "username", "exec", "auth-provider")
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -91,18 +93,13 @@ def load(context: str | None = None, namespace: str | None = None) -> Access:
     chosen = _context(sources, context, where)
     cluster = _named(sources, "clusters", chosen.text("cluster"), chosen)
     server = cluster.text("server").rstrip("/")
-    try:
-        split = urlsplit(server)
-        is_url = split.scheme in ("http", "https") and split.hostname and "@" not in split.netloc and split.port != 0
-    except ValueError:  # its port is not a number up to 65535, or a bracket is missing
-        is_url = False
-    if not is_url:
+    if not _URL.match(server):
         raise LauncherError(
             f"The kubeconfig {cluster.file} gives {proxies.shown(server)} as the server of the cluster "
             f"{cluster.name}; it must be a URL that begins with https://"
             + (", without a user and password." if "@" in server else ".")
         )
-    server = split._replace(query="", fragment="").geturl()
+    server = urlsplit(server)._replace(query="", fragment="").geturl()
     user = _named(sources, "users", name, chosen) if (name := chosen.text("user")) else None
     if user is not None:
         _check_encryption(server, cluster, user)
