@@ -35,7 +35,8 @@ _NO_KUBECONFIG = (
 )
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A host and a port, for which urlsplit raises no ValueError.
-_URL = re.compile(r"(?i)https?://([^][/@:?#\s]+|\[[^]/@\s]+])(:(0*[1-5]?\d{1,4}|6[0-4]\d{3}|65[0-5]\d\d)?)?($|[/?#])")
+_PORT = r"(0*[1-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_URL = re.compile(rf"(?i)https?://([^][/@:?#\s]+|\[[^]/@\s]+])(:{_PORT}?)?($|[/?#])")
 # The fields of a kubeconfig's user that become a header.
 _SENT_CREDENTIALS = ("token", "tokenFile", "username", "exec", "auth-provider")
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -36,6 +36,14 @@ train: {steps: 4}
         (["train.dataset_type=olmo_grain"], ["error train.dataset_type: Slipway does not support olmo_grain;"]),
         (["train.dataset_type=grain"], ["error train.dataset_type: grain has no text; set train.grain_train_files"]),
         (["data.files=[/data/text]", "data.heldOut.files=[/data/more]"], []),
+        (
+            ["data.files=[/data/b]", "data.heldOut.files=[/data/b]"],
+            ["error data.heldOut.files: /data/b is also in data.files; remove one: the same text must not be trained"],
+        ),
+        (
+            [f"data.mixture.{name}.{key}" for name in ("web", "code") for key in ("weight=1", "files=[hf:a/b]")],
+            ["error data.mixture.code.files: hf:a/b is also in data.mixture.web.files; remove one:"],
+        ),
         (["data.files=[/datasets/a]"], ["warning data.files: /datasets/a is not below /data, where storage is"]),
         (["data.files=[/text/a]", "storage.text.bucket=some-text"], []),
         (

@@ -89,7 +89,7 @@ def test_this_machine_needs_no_encryption(written: Any, server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "server", ["https://127.0.0.1:99999", "https://127.0.0.1:6443 ", "https://[::1", "https://a:66000"]
+    "server", ["https://127.0.0.1:99999", "https://127.0.0.1:6443 ", "https://[::1", "https://a:65536"]
 )
 def test_a_server_that_is_no_url(written: Any, server: str) -> None:
     written({"token": "t"}, server)

@@ -147,6 +147,9 @@ WARNINGS = [
     ("train: {per_device_batch_size: 0.5, attention: dot_product}", "batch", "some of them have nothing to compute."),
     ("train: {model_name: llama3-8b, max_target_length: 16384}", "context", "train.max_target_length: 16,384 tokens are"
      " more than the 8,192 that llama3-8b supports; positions beyond them are untrained."),
+    ("train: {steps: 2000, learning_rate_schedule_steps: 1000}", "schedule", "train.learning_rate_schedule_steps is"
+     " 1,000, and train.steps is 2,000: the steps between them have a learning rate of 0, and change nothing; remove"
+     " the key, or increase it."),
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from launcher.config.suggest import join_or
 
 _TEXT_OF = {"hf": ("hf_path",), "grain": ("grain_train_files", "grain_train_mixture_config_path", "hf_path")}
 """The keys of a dataset type, one of which names the text. The trainer also checks the text of the evaluations."""
-_PATHS = "data.files data.heldOut.files data.tokenizer.path from train.load_parameters_path train.grain_train_files"
+_PATHS = ("data.tokenizer.path", "from", "train.load_parameters_path", "train.grain_train_files")
 
 
 def _dataset(case: CheckContext) -> Iterator[Problem]:
@@ -31,8 +31,7 @@ def _unmounted(case: CheckContext) -> Iterator[Problem]:
     """Warn about absolute paths of a run in a cluster that are in no volume."""
     storage = case.tree["storage"]
     mounts = [storage["mountPath"], *([storage["text"]["mountPath"]] if storage["text"].get("bucket") else [])]
-    keys = [*_PATHS.split(), *(f"data.mixture.{name}.files" for name in case.tree["data"]["mixture"])]
-    for key in () if case.kind is RunKind.LOCAL else keys:
+    for key in () if case.kind is RunKind.LOCAL else (*_text_keys(case), *_PATHS):
         value = value_at(case.tree, key.split("."))
         for path in map(str, value if isinstance(value, list) else [value]):
             if path.startswith("/") and not any(PurePosixPath(path).is_relative_to(mount) for mount in mounts):
@@ -41,5 +40,24 @@ def _unmounted(case: CheckContext) -> Iterator[Problem]:
                 yield case.problem("unmounted", key.split("."), message, WARNING)
 
 
-DATA_RULES = ((("train", "data", "run"), _dataset), (("train", "data", "from", "storage", "run"), _unmounted))
+def _shared(case: CheckContext) -> Iterator[Problem]:
+    """Find an item of two keys, which the trainer refuses when a pod has started. For a local run, it runs first."""
+    named: dict[str, str] = {}
+    for key in () if case.kind is RunKind.LOCAL else _text_keys(case):
+        for item in value_at(case.tree, key.split(".")) or ():
+            if (other := named.setdefault(item, key)) != key:
+                why = "the same text must not be trained on and held out"
+                yield case.problem("data", key.split("."), f"{key}: {item} is also in {other}; remove one: {why}.")
+
+
+def _text_keys(case: CheckContext) -> list[str]:
+    sources = case.tree["data"]["mixture"]
+    return ["data.files", "data.heldOut.files", *(f"data.mixture.{name}.files" for name in sources)]
+
+
+DATA_RULES = (
+    (("train", "data", "run"), _dataset),
+    (("train", "data", "from", "storage", "run"), _unmounted),
+    (("data", "run"), _shared),
+)
 """Each rule with the keys that it reads."""

@@ -55,9 +55,21 @@ def _context(case: CheckContext) -> Iterator[Problem]:
         yield from case.across("context", ("train", "max_target_length"), message, "train.model_name", severity=WARNING)
 
 
+def _schedule(case: CheckContext) -> Iterator[Problem]:
+    train = train_of(case) or {}
+    steps, schedule = train.get("steps"), train.get("learning_rate_schedule_steps")
+    if isinstance(steps, int) and isinstance(schedule, int) and 0 <= schedule < steps:
+        message = (
+            f"train.learning_rate_schedule_steps is {schedule:,}, and train.steps is {steps:,}: the steps between them "
+            "have a learning rate of 0, and change nothing; remove the key, or increase it."
+        )
+        path = ("train", "learning_rate_schedule_steps")
+        yield from case.across("schedule", path, message, "train.steps", severity=WARNING)
+
+
 _READS = ("train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 
 MODEL_RULES: Sequence[tuple[tuple[str, ...], Rule]] = tuple(
-    (_READS, rule) for rule in (*MESH_RULES, batch_size, blocks, _contested, _context, tokenizer)
+    (_READS, rule) for rule in (*MESH_RULES, batch_size, blocks, _contested, _context, _schedule, tokenizer)
 )
 """Each rule with the keys that it reads."""

@@ -62,6 +62,7 @@ _MORE = (
     "train: {dataset_type: c4_mlperf}\ndata: {files: [], corpus: ''}",
     "train: {dataset_type: grain}\ndata: {files: [], corpus: ''}",
     "data: {files: [/home/me/text]}",
+    "train: {steps: 20, learning_rate_schedule_steps: 10}",
     "train: {learning_rate: fast}",
     "run: {maxRestarts: -1}",
     "train: {per_device_batch_size: 0}",
