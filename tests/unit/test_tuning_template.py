@@ -113,6 +113,11 @@ def test_the_text_of_a_template(tokenizer: Any) -> None:
     assert counted(ChatTemplate(tokenizer, CHATML), CONVERSATION[:2]) == ["It", "is", "two", ".", "<|im_end|>"]
 
 
+def test_a_template_writes_the_same_date_on_every_day(tokenizer: Any) -> None:
+    template = ChatTemplate(tokenizer, "{{ strftime_now('Today is %d %b %Y. ') }}" + CHATML)
+    assert template.tokens(Example(CONVERSATION[:2])).text.startswith("Today is 26 Jul 2024. <|im_start|>")
+
+
 def test_the_plain_template(tokenizer: Any) -> None:
     assert counted(ChatTemplate(tokenizer, PLAIN), CONVERSATION) == ["It", "is", "two", ".", "</s>", "No", ".", "</s>"]
 

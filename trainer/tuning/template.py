@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ _PLAIN = (
     "{% else %}{{ ('System: ' if message.role == 'system' else 'Question: ') + message.content | trim + '\n' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Answer:' }}{% endif %}"
 )
+_DATE = datetime(2024, 7, 26, tzinfo=UTC)
+"""The day that a template with strftime_now writes, so that a run resumes with the same tokens on another day.
+
+It is the default of Llama 3's template.
+"""
 _UNWRITTEN = "which the chat template does not write; set tuning.template to one for tools, or remove the row"
 ALL, LAST = "all", "last"
 """Which turns of the assistant count."""
@@ -147,6 +153,7 @@ class ChatTemplate:
                     chat_template=self.text,
                     tokenize=False,
                     add_generation_prompt=generation_prompt,
+                    strftime_now=_DATE.strftime,
                 )
             )
         except jinja2.TemplateSyntaxError as error:
