@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.config.checks.rules import OWNED, POSITIVE, maxtext, schema
+from launcher.config.checks.rules import OWNED, STRICTER_BOUNDS, maxtext, schema
 from launcher.paths import presets_dir
 from tests.docs.products import gke_schema
 
@@ -96,7 +96,7 @@ def _maxtext_key(key: str, row: Mapping[str, Any]) -> Schema:
         made["enum"] = ["default", *maxtext()["models"], None]
     elif "values" in row:
         made["enum"] = [*row["values"], *([None] if None not in row["values"] else [])]
-    return made | {_BOUNDS[name]: bound for name, bound in (POSITIVE.get(key) or row).items() if name in _BOUNDS}
+    return made | {_BOUNDS[name]: bound for name, bound in (STRICTER_BOUNDS.get(key) or row).items() if name in _BOUNDS}
 
 
 def _text(node: Any) -> str:

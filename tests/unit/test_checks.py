@@ -356,7 +356,7 @@ def test_no_value_of_any_kind_breaks_the_check(path: tuple[str, ...]) -> None:
             assert problem.message.endswith((".", "?"))
 
 
-@pytest.mark.parametrize("key", checks.POSITIVE)
+@pytest.mark.parametrize("key", checks.STRICTER_BOUNDS)
 def test_no_train_value_of_any_kind_breaks_the_check(key: str) -> None:
     user = values.load(["quickstart"])
     for sample in SAMPLES:

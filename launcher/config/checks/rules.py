@@ -34,7 +34,7 @@ from launcher.config.kinds import RunKind
 from launcher.config.maxtext.keys import KINDS, TEXT_IS_GIVEN, other_training
 from launcher.config.maxtext.keys import OWNED as OWNED
 from launcher.config.maxtext.keys import OWNED_WITH_DATA as OWNED_WITH_DATA
-from launcher.config.maxtext.keys import POSITIVE as POSITIVE
+from launcher.config.maxtext.keys import STRICTER_BOUNDS as STRICTER_BOUNDS
 from launcher.config.maxtext.keys import maxtext as maxtext
 from launcher.config.maxtext.keys import out_of_bounds as out_of_bounds
 from launcher.config.maxtext.keys import takes as takes
@@ -292,7 +292,7 @@ def _train_keys(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("enum", path, f"{name} is {json.dumps(value)}; it must be one of {listed}.{guess}")
         elif key == "steps" and value < 1:
             yield case.problem("steps", path, f"train.steps is {value}; it must be at least 1.")
-        elif bound := out_of_bounds(POSITIVE.get(key) or table[key], value):
+        elif bound := out_of_bounds(STRICTER_BOUNDS.get(key) or table[key], value):
             yield case.problem("minimum", path, f"{name} is {value}; it must be {bound}.")
         elif kind := other_training(key, value):
             message = f"{name} is for {kind} by another program of MaxText, so it has no effect here; remove the key."

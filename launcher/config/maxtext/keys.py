@@ -99,17 +99,20 @@ def takes(types: Sequence[str], value: Any) -> bool:
     return ("list" if isinstance(value, list) else "map") in types
 
 
-POSITIVE: dict[str, dict[str, int]] = {
+STRICTER_BOUNDS: dict[str, dict[str, int]] = {
     "per_device_batch_size": {"gt": 0},
     **{
         key: {"ge": 1}
         for key in (
             *("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "base_num_query_heads", "base_num_kv_heads"),
             *("head_dim", "vocab_size", "max_target_length", "checkpoint_period"),
+            *("max_num_checkpoints_to_keep", "rope_max_timescale"),
         )
     },
+    **{key: {"ge": 0} for key in ("adam_weight_decay", "learning_rate_final_fraction", "z_loss_multiplier")},
+    **{key: {"ge": 0, "lt": 1} for key in ("adam_b1", "adam_b2", "dropout_rate")},
 }
-"""Numbers that MaxText divides by or uses as array sizes, without a bound or without an effective one."""
+"""The bounds of numbers that MaxText does not check, or not enough. It divides by most of them."""
 
 _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": ("at least", lambda value, bound: value >= bound),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher.config import accelerators as slices
-from launcher.config.maxtext.keys import OWNED, OWNED_WITH_DATA, POSITIVE, TEXT_IS_GIVEN, maxtext
+from launcher.config.maxtext.keys import OWNED, OWNED_WITH_DATA, STRICTER_BOUNDS, TEXT_IS_GIVEN, maxtext
 from launcher.config.values.files import chart_defaults
 from tests.docs.reference.parts import code, page, table
 
@@ -72,10 +72,10 @@ def maxtext_keys() -> str:
         "`launcher check` checks the type, the bounds and the choices of each key, and suggests the correct name for "
         "an unknown key. Slipway sets the following keys itself. The table shows what to use instead:"
     )
-    bounds = {"ge": "at least", "gt": "more than"}
+    bounds = {"ge": "at least", "gt": "more than", "lt": "less than"}
     stricter = (
         (code(f"train.{key}"), ", ".join(f"{bounds[name]} {value}" for name, value in limits.items()))
-        for key, limits in POSITIVE.items()
+        for key, limits in STRICTER_BOUNDS.items()
     )
     return page(
         "MaxText's keys",
@@ -86,7 +86,7 @@ def maxtext_keys() -> str:
         f"If `data.files` or `data.corpus` is set, Slipway also sets {', '.join(map(code, OWNED_WITH_DATA))}. "
         f"The message is: {TEXT_IS_GIVEN}",
         "## Bounds that MaxText lacks",
-        "MaxText divides by these numbers, or creates arrays of these sizes:",
+        "With other values, MaxText trains nothing, diverges, or ends with an error of its libraries:",
         table(("key", "bound"), stricter),
         "## Models",
         "`train.model_name` is one of these, or `default` for a model with your own sizes: "
