@@ -219,19 +219,21 @@ class Cluster(Connection):
                 return names
             query["continue"] = str(token)
 
-    def create(self, obj: Manifest, *, dry_run: bool = False) -> Manifest:
+    def create(self, obj: Manifest, *, dry_run: bool = False, strict: bool = False) -> Manifest:
         """Create the object in its own namespace, or else in the default namespace.
 
-        Raises AlreadyExists if an object with that name exists.
+        Raises AlreadyExists if an object with that name exists, and with `strict` Invalid if a field is unknown, which
+        the API server would leave out.
         """
+        query = _dry(dry_run) | ({"fieldValidation": "Strict"} if strict else {})
         # The API server counts the object in the ResourceQuotas first. If other objects are created at the same time,
         # that can conflict, and nothing is created.
         for wait in _WAITS_FOR_QUOTA:
             try:
-                return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
+                return self._json("POST", self._path_of(obj), query=query, body=obj)
             except Conflict:
                 time.sleep(wait)
-        return self._json("POST", self._path_of(obj), query=_dry(dry_run), body=obj)
+        return self._json("POST", self._path_of(obj), query=query, body=obj)
 
     def apply(self, obj: Manifest, *, dry_run: bool = False, force: bool = True) -> Manifest:
         """Apply the object server-side as the field manager `slipway`; return the resulting object."""

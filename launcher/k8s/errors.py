@@ -97,6 +97,7 @@ _EXCEEDED = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)"
 )
 _UNCOUNTED = re.compile(r"status unknown for quota: (?P<quota>[^,]+), resources: (?P<resources>.+)")
+_UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _OPERATORS = {
     "ray.io": "KubeRay",
     "jobset.x-k8s.io": "JobSet",
@@ -164,6 +165,12 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
         return AdmissionDenied(f"{server} rejects the request: {_denied(message)}", **known)
     if status == 403:
         return AdmissionDenied(f"{server} rejects the request: {_sentence(message)}", **known)
+    if fields := _UNKNOWN_FIELD.findall(message):
+        return Invalid(
+            f"{server} does not know {' and '.join(fields)}, and would leave it out.",
+            "Correct the name, or upgrade the controller that defines the object.",
+            **known,
+        )
     if status in (400, 422) and body:  # without a body it is not an answer of Kubernetes
         return Invalid(f"{server} rejects the object: {_sentence(message)}", **known)
     if status in (429, 500, 502, 503, 504):

@@ -37,6 +37,15 @@ def next_commands(cli: LauncherCli, name: str = "demo") -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_field_that_the_cluster_does_not_know_is_refused(kind: str, cli: LauncherCli, admin: Api) -> None:
+    """kubectl refuses it, too. Without a check, the API server leaves it out."""
+    refused = cli("submit", "-f", cli.values(kind), "--set", "pods.extra.shareProcessNamespce=true", "--detach")
+    assert refused.code == 1
+    assert "shareProcessNamespce, and would leave it out.\n" in refused.err
+    assert cli.runs(admin) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_submit_makes_one_object_with_all_that_it_needs(kind: str, cli: LauncherCli, admin: Api) -> None:
     file = cli.values(kind)
     dry = cli("submit", "-f", file, "--dry-run")

@@ -50,7 +50,7 @@ class Cluster(Recorded):
         found = super().list(kind, namespace or self.namespace, labels="" if labels == RUN else labels, **how)
         return [obj for obj in found if labels != RUN or RUN in obj["metadata"].get("labels", {})]
 
-    def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+    def create(self, obj: Object, *, dry_run: bool = False, strict: bool = False) -> Object:
         error = self.creates.pop(0) if self.creates else None
         if error is not None:
             raise error

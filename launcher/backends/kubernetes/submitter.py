@@ -98,9 +98,10 @@ class KubernetesSubmitter(KubernetesBackend):
         return self._has_room(self._object_of(plan), Snapshot(self.cluster))
 
     def _refusal(self, obj: Mapping[str, Any]) -> Sequence[Problem]:
-        """Return why the API server would not let this user create the object: RBAC, a policy, a quota or a webhook."""
+        """Return why the API server would not let this user create the whole object: a field that it does not know,
+        RBAC, a policy, a quota or a webhook."""
         try:
-            self.cluster.create(dict(obj), dry_run=True)
+            self.cluster.create(dict(obj), dry_run=True, strict=True)
         except (AlreadyExists, Unreachable):
             return ()
         except ClusterError as error:
@@ -117,7 +118,7 @@ class KubernetesSubmitter(KubernetesBackend):
             shape = _shape(obj)
             try:
                 if shape not in self._accepted:
-                    self.cluster.create(obj, dry_run=True)
+                    self.cluster.create(obj, dry_run=True, strict=True)
             except AlreadyExists:
                 if plan.name not in self._absent:
                     raise
@@ -155,7 +156,7 @@ class KubernetesSubmitter(KubernetesBackend):
                 text = self._replace_attempt(run, obj) or text
                 freed = run.attempt
             try:
-                made = self.cluster.create(obj)
+                made = self.cluster.create(obj, strict=True)
             except AlreadyExists:
                 continue
             except NoNamespace as error:
@@ -327,7 +328,7 @@ class KubernetesSubmitter(KubernetesBackend):
     def _try(self, obj: dict[str, Any], run: RunObject) -> None:
         """Create the object in a dry run. The API server checks the name last, so AlreadyExists means acceptance."""
         try:
-            self.cluster.create(obj, dry_run=True)
+            self.cluster.create(obj, dry_run=True, strict=True)
         except AlreadyExists:
             pass
         except QuotaExceeded as error:
