@@ -110,7 +110,7 @@ CASES = [
     ("train: {head_dim: -2}\n", "train.head_dim is -2; it must be at least 1."),
     ("train: {steps: 0}\n", "train.steps is 0; it must be at least 1."),
     ("train: {learning_rate: -1}\n", "train.learning_rate is -1; it must be at least 0."),
-    ("train: {dropout_rate: 1.5}\n", "train.dropout_rate is 1.5; it must be at most 1.0."),
+    ("train: {dropout_rate: 1.5}\n", "train.dropout_rate is 1.5; it must be less than 1."),
     ("train: {opt_type: adam}\n", 'train.opt_type is "adam"; it must be one of adamw, adam_pax, sgd, muon.'),
     ("train: {dtype: bf16}\n", 'train.dtype is "bf16"; it must be one of bfloat16, float32, float16'),
     ("train: {model_name: llama3-8}\n", 'train.model_name: MaxText 0.2.5 has no model "llama3-8"; did you mean'),
