@@ -655,8 +655,8 @@ KNOBS = some(
 )
 
 
-OF_MODELS = {"mesh", "sharding", "batch", "attention", "pipeline", "model-key", "context"}
-"""Rules that need the table of MaxText's models, which no chart has."""
+OF_MODELS = {"mesh", "sharding", "batch", "attention", "pipeline", "model-key", "context", "quantization", "platforms"}
+"""Rules that need the table of models or of accelerators. No schema has either."""
 
 
 @settings(max_examples=100)

@@ -63,6 +63,8 @@ _MORE = (
     "train: {dataset_type: grain}\ndata: {files: [], corpus: ''}",
     "data: {files: [/home/me/text]}",
     "train: {steps: 20, learning_rate_schedule_steps: 10}",
+    "train: {quantization: te_fp8_delayedscaling}",
+    "worker: {env: {JAX_PLATFORMS: cpu}}",
     "train: {learning_rate: fast}",
     "run: {maxRestarts: -1}",
     "train: {per_device_batch_size: 0}",
