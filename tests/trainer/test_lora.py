@@ -174,8 +174,11 @@ def test_steps_are_those_of_another_implementation(
         scale = TINY_MODEL["head_dim"] if name.endswith("q_proj.lora_b") else 1
         key = f"base_model.model.{matrix}.{'lora_A' if part == 'lora_a' else 'lora_B'}.weight"
         expected = old[key] - scale * lines[1]["learning_rate"] * np.array(slope).T
-        np.testing.assert_allclose(new[key], expected, atol=1e-4, err_msg=name)
-        assert np.abs(new[key] - old[key]).max() > (1e-4 if method == "lora" else 0)
+        change = np.abs(new[key] - old[key]).max()
+        assert change > (1e-5 if method == "lora" else 0)
+        # Half of the change, so that no change is not enough either. The tokenizer, and so the numbers, differ each time.
+        atol = min(1e-4, change / 2) if method == "lora" else 1e-4
+        np.testing.assert_allclose(new[key], expected, atol=atol, err_msg=name)
     settings = json.loads((first / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "base@3"
     assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)

@@ -155,9 +155,9 @@ def test_the_held_out_part_is_evaluated_after_the_last_step_by_default(tmp_path:
 
 def test_an_evaluation_without_an_end_is_rejected(tmp_path: Path, defaults: Values) -> None:
     with pytest.raises(ConfigError, match=r"train.eval_steps must be positive"):
-        argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_steps=-1"))
+        argv(with_train(run_config(tmp_path, defaults, *LOCAL), eval_steps=-1))
     with pytest.raises(ConfigError, match="nothing is held out"):
-        argv(run_config(tmp_path, defaults, *LOCAL, "train.eval_interval=2", "data.heldOut.fraction=0"))
+        argv(with_train(run_config(tmp_path, defaults, *LOCAL, "data.heldOut.fraction=0"), eval_interval=2))
 
 
 def test_the_launcher_and_the_trainer_agree_on_the_keys_that_slipway_owns(tmp_path: Path, defaults: Values) -> None:
