@@ -176,7 +176,7 @@ def test_steps_are_those_of_another_implementation(
         expected = old[key] - scale * lines[1]["learning_rate"] * np.array(slope).T
         change = np.abs(new[key] - old[key]).max()
         assert change > (1e-5 if method == "lora" else 0)
-        # Half of the change, so that no change is not enough either. The tokenizer, and so the numbers, differ each time.
+        # Half of the change: no change is not enough either. The tokenizer, and so the numbers, differ each time.
         atol = min(1e-4, change / 2) if method == "lora" else 1e-4
         np.testing.assert_allclose(new[key], expected, atol=atol, err_msg=name)
     settings = json.loads((first / "adapter_config.json").read_text())
