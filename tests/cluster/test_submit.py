@@ -270,10 +270,10 @@ def test_a_failed_create_after_the_record_was_deleted_is_reported(
     _, file = in_state("failed", cli, control_plane)
     create = Cluster.create
 
-    def fail(self: Cluster, obj: Object, *, dry_run: bool = False) -> Object:
+    def fail(self: Cluster, obj: Object, *, dry_run: bool = False, strict: bool = False) -> Object:
         if not dry_run:
             raise Unreachable("The API server does not answer.", "Try again.")
-        return create(self, obj, dry_run=dry_run)
+        return create(self, obj, dry_run=dry_run, strict=strict)
 
     with monkeypatch.context() as patched:
         patched.setattr(Cluster, "create", fail)
