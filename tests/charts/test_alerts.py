@@ -17,7 +17,7 @@ from tests.charts import queues_chart, schemas
 from tests.charts.alert_cases import CASES, LEASES, Case, Series
 from tests.tools import tool
 from tests.trainer.test_telemetry import LABELS
-from trainer.telemetry.chips import Chips
+from trainer.telemetry.chips import Chips, Sample, Sampler
 from trainer.telemetry.prometheus import Endpoint
 from trainer.telemetry.storage import Storage
 
@@ -200,22 +200,22 @@ def test_chip_hours_are_recorded_by_team_and_flavor(groups: list[Tree], tmp_path
 def test_the_metrics_of_rules_and_dashboards_exist(groups: list[Tree]) -> None:
     """Trainer, Kueue, JobSet and KubeRay serve them under these names."""
 
-    class All:
+    class Device:
         id = 0
 
         def memory_stats(self) -> dict[str, int]:
             return {"bytes_in_use": 1, "peak_bytes_in_use": 1, "bytes_limit": 1}
 
-        def latest(self) -> dict[str, list[float]]:
-            return {"duty_cycle_pct": [1.0], "tensorcore_util": [1.0]}
+    class Known(Sampler):
+        """Has its sample at once, without its thread."""
 
-    class Mount:
-        def latest(self) -> dict[str, list[float]]:
-            return {"size": [1.0], "available": [1.0]}
+        def latest(self) -> Sample:
+            return self._read()
 
     endpoint = Endpoint(LABELS)
-    endpoint.registry.register(Chips([All()], LABELS, All()))  # type: ignore[arg-type]  # they sample chips
-    endpoint.registry.register(Storage(LABELS, Mount()))  # type: ignore[arg-type]  # it samples a mount
+    chips = Known(lambda: {"duty_cycle_pct": [1.0], "tensorcore_util": [1.0]})
+    endpoint.registry.register(Chips([Device()], LABELS, chips))
+    endpoint.registry.register(Storage(LABELS, Known(lambda: {"size": [1.0], "available": [1.0]})))
     served = {family.name for family in endpoint.registry.collect()}
     for file in RECORDED.glob("*.txt.gz"):
         served |= set(re.findall(r"^# TYPE (\S+)", gzip.decompress(file.read_bytes()).decode(), re.MULTILINE))

@@ -41,7 +41,7 @@ def _unmounted(case: CheckContext) -> Iterator[Problem]:
 
 
 def _shared(case: CheckContext) -> Iterator[Problem]:
-    """Find an item of two keys, which the trainer refuses when a pod has started. For a local run, it runs first."""
+    """Report an item of two keys, which the trainer refuses in a pod. For a local run, check calls the trainer."""
     named: dict[str, str] = {}
     for key in () if case.kind is RunKind.LOCAL else _text_keys(case):
         for item in value_at(case.tree, key.split(".")) or ():
