@@ -30,10 +30,10 @@ from tests import compiled_programs
 from tests.cli.conftest import Launcher, Result, end_all, eventually
 from tests.trainer.runs import PATIENCE, STEPS, TRAIN, TrainingHarness, lines, numbers
 
-# The learning rate of a step must not depend on the number of steps, so that a run can be continued.
-SCHEDULE = {"learning_rate_schedule_steps": 40}
 # The steps of a run that must not end before it was killed five times; its first steps are those of `plain`.
 LONG = 5000
+# The learning rate of a step must not depend on the number of steps, so that a run can be continued.
+SCHEDULE = {"learning_rate_schedule_steps": LONG, "warmup_steps_fraction": 4 / LONG}
 Start = Callable[..., tuple[str, ...]]
 
 
