@@ -39,6 +39,13 @@ SMALL = {
     "base_num_kv_heads": 2, "head_dim": 32, "base_mlp_dim": 96, "vocab_size": 160,
 }  # fmt: skip
 
+GEMMA3 = {
+    "decoder_block": "gemma3", "mlp_activations": ["gelu", "linear"], "logits_via_embedding": True,
+    "normalization_layer_epsilon": 1e-6, "use_post_attn_norm": True, "use_post_ffw_norm": True,
+    "sliding_window_size": 64, "local_rope_max_timescale": 10_000, "rope_max_timescale": 1_000_000,
+}  # fmt: skip
+QWEN3_MOE = {"decoder_block": "qwen3_moe", "use_qk_norm": True, "num_experts": 8, "base_moe_mlp_dim": 48}
+
 
 def of(**train: Any) -> model.Model:
     if "num_experts" in train and "base_mlp_dim" in train:
@@ -229,19 +236,9 @@ def test_the_published_configs_agree_with_maxtexts_models() -> None:
             "attn_logits_soft_cap": 50.0,
             "final_logits_soft_cap": 30.0,
         },
-        {
-            "decoder_block": "gemma3",
-            "mlp_activations": ["gelu", "linear"],
-            "logits_via_embedding": True,
-            "normalization_layer_epsilon": 1e-6,
-            "use_post_attn_norm": True,
-            "use_post_ffw_norm": True,
-            "sliding_window_size": 64,
-            "local_rope_max_timescale": 10_000,
-            "rope_max_timescale": 1_000_000,
-        },
+        GEMMA3,
         {"decoder_block": "qwen3", "use_qk_norm": True, "rope_max_timescale": 1_000_000},
-        {"decoder_block": "qwen3_moe", "use_qk_norm": True, "num_experts": 8, "base_moe_mlp_dim": 48},
+        QWEN3_MOE,
     ],
 )
 def test_the_keys_of_a_config_select_its_model(train: dict[str, Any]) -> None:
@@ -261,6 +258,27 @@ def test_what_no_keys_can_express_is_refused_as_a_whole() -> None:
         "DIR has settings that MaxText's llama cannot have: hidden_act is gelu, but the run's model has silu "
         "(train.mlp_activations); attention_bias is True, but the run's model has False (train.attention_bias)."
     )
+    gemma = hf_config.build(of(**GEMMA3, **SMALL), "float32", tokenizer.Tokens())
+    moe = hf_config.build(of(**QWEN3_MOE, **SMALL), "float32", tokenizer.Tokens())
+    local = ["sliding_attention"] * 8
+    for theirs, says in (
+        (
+            {**gemma, "layer_types": ["full_attention", *local]},
+            "layer_types[0] is full_attention, but the run's model ",
+        ),
+        ({**gemma, "layer_types": None, "sliding_window_pattern": 2}, "sliding_window_pattern is 2, but the run's mod"),
+        ({**gemma, "use_bidirectional_attention": True}, "use_bidirectional_attention is True, but the run's model ha"),
+        ({key: moe[key] for key in moe if key != "norm_topk_prob"}, "norm_topk_prob is False, but the run's model has"),
+        ({**moe, "mlp_only_layers": [0], "decoder_sparse_step": 2}, "decoder_sparse_step is 2, but the run's model ha"),
+        ({**config, "partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but the run's model has 1.0"),
+        (
+            hf_config.normalized({**config, "rope_parameters": {"partial_rotary_factor": 0.5}}),
+            "partial_rotary_factor is",
+        ),
+    ):
+        with pytest.raises(ConfigError) as error:
+            train_keys.derive(theirs, {}, "DIR")
+        assert f"cannot have: {says}" in str(error.value)
     with pytest.raises(ConfigError, match="DIR is a model of the family gpt2, which cannot be imported; the families"):
         train_keys.derive({**config, "model_type": "gpt2"}, {}, "DIR")
 
@@ -323,6 +341,24 @@ def test_values_of_another_type_are_named(tmp_path: Path, changes: dict[str, Any
     with pytest.raises(ConfigError) as error:
         train_keys.derive(hf_config.read(tmp_path), {}, "DIR")
     assert says in str(error.value)
+
+
+def test_what_a_config_leaves_out_is_transformers_default() -> None:
+    program = (
+        "import json, sys, transformers\n"
+        "print(json.dumps({name: transformers.CONFIG_MAPPING[name]().to_dict() for name in sys.argv[1:]}))"
+    )
+    names = [family.name for family in model.FAMILIES]
+    shown = subprocess.run([sys.executable, "-c", program, *names], capture_output=True, text=True, check=True)
+    for name, theirs in json.loads(shown.stdout.splitlines()[-1]).items():
+        sizes = {key: theirs[key] for key in theirs if key.startswith(("hidden_size", "num_", "head_dim"))}
+        ours = {**hf_config._FIXED, **hf_config.values({"model_type": name, **sizes})}
+        theirs = hf_config.normalized(theirs)
+        same = [key for key in ours if key in theirs and key not in sizes and ours[key] is not None]
+        assert {key: ours[key] for key in same} == {key: theirs[key] or ours[key] for key in same}, name
+        assert {"rope_theta", "rms_norm_eps", "tie_word_embeddings"} <= set(same)
+        for key in ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping"):
+            assert ours[key] == theirs.get(key), (name, key)
 
 
 @pytest.mark.parametrize("text", ["x", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3, "b": "c"}}'])

@@ -133,6 +133,17 @@ _SIZE_KEYS = {
 }
 """The keys of config.json that must agree with the run's config, and MaxText's key of each."""
 
+_FIXED: Mapping[str, Any] = {
+    "layer_types": None,
+    "sliding_window_pattern": None,
+    "use_bidirectional_attention": False,
+    "norm_topk_prob": False,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": None,
+    "partial_rotary_factor": 1.0,
+}
+"""Other keys of config.json that change what the model computes, with transformers' defaults. No key of MaxText sets
+them: its model of the family has the value of `build`. A null is the default of the family."""
 
 _WHOLE = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_attention_heads"),
@@ -201,9 +212,10 @@ def _old_rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(local, Mapping) and "rope_theta" in local:
         by_old_name["rope_local_base_freq"] = local["rope_theta"]
     whole = full if isinstance(full, Mapping) else rope
-    if "rope_theta" in whole:  # else it is at the top level, as in transformers 4
-        by_old_name["rope_theta"] = whole["rope_theta"]
-    scaling = {key: value for key, value in whole.items() if key != "rope_theta"}
+    for name in ("rope_theta", "partial_rotary_factor"):  # else at the top level, as in transformers 4
+        if name in whole:
+            by_old_name[name] = whole[name]
+    scaling = {key: value for key, value in whole.items() if key not in by_old_name}
     by_old_name["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
     return by_old_name
 
@@ -226,6 +238,13 @@ _GEMMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "rope_local_base_freq": 10000.0,
     "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+_FAMILY_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "mistral": {"sliding_window": 4096},
+    "mixtral": {"rope_theta": 1_000_000.0, "rms_norm_eps": 1e-5},
+    "gemma2": {**_GEMMA_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3_text": {**_GEMMA_DEFAULTS, "rope_theta": 1_000_000.0},
 }
 
 
@@ -238,8 +257,7 @@ def values(hub: Mapping[str, Any]) -> dict[str, Any]:
     heads = hub.get("num_attention_heads")
     defaults = {
         **_DEFAULTS,
-        **(_GEMMA_DEFAULTS if family.startswith("gemma") else {}),
-        **({"rope_theta": 1_000_000.0} if family == "gemma3_text" else {}),
+        **_FAMILY_DEFAULTS.get(family, {}),
         "head_dim": int(hub.get("hidden_size") or 0) // max(1, int(heads or 1)),
         "num_key_value_heads": heads,
     }
@@ -270,6 +288,9 @@ def differences(theirs: Mapping[str, Any], model: Model) -> list[str]:
                 )
         elif not _equal(value, expected[name]):
             clauses.append(f"{name} is {value}, but the run's model has {expected[name]} (train.{_SIZE_KEYS[name]})")
+    for name, (value, ours) in _fixed(theirs, expected).items():
+        if value is not None and not _equal(value, ours):
+            clauses.append(f"{name} is {value}, but the run's model has {ours}")
     vocabulary = int(theirs.get("vocab_size") or 0)
     if vocabulary > model.sizes["vocab"]:
         clauses.append(
@@ -277,6 +298,18 @@ def differences(theirs: Mapping[str, Any], model: Model) -> list[str]:
             "(train.vocab_size)"
         )
     return clauses
+
+
+def _fixed(theirs: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the values of _FIXED in config.json and in the run's model, with the first layer of another type."""
+    ours = {**expected, "partial_rotary_factor": 1.0}
+    pairs = {name: (theirs.get(name, default), ours[name]) for name, default in _FIXED.items() if name in ours}
+    types, own_types = pairs.pop("layer_types", (None, None))
+    if isinstance(types, list) and own_types:  # the pattern is read only without this list
+        pairs.pop("sliding_window_pattern", None)
+        both = enumerate(zip(types, own_types, strict=False))
+        pairs |= dict([(f"layer_types[{layer}]", pair) for layer, pair in both if pair[0] != pair[1]][:1])
+    return pairs
 
 
 def _equal(left: Any, right: Any) -> bool:
