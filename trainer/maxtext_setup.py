@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from typing import Any
 
 from trainer.errors import ConfigError
@@ -58,6 +59,9 @@ def write_own_cache_entries() -> None:
 # (JaxRuntimeError, OSError). An error from before the first step would recur after a restart.
 REFUSALS = (ValueError, TypeError, AssertionError, ArithmeticError, LookupError, NotImplementedError)
 
+# Orbax's error for a part of a checkpoint of another form: a NoEntryError, with all arrays of both.
+_UNLIKE_CHECKPOINT = re.compile(r"Failed to load checkpointable: (\w+)")
+
 
 def initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
     """Initialize MaxText. Its rejections of a config (exit code 2, and several errors) become a ConfigError."""
@@ -80,4 +84,10 @@ def sentence(error: BaseException) -> str:
             for problem in details()
         ]
         return "MaxText rejects the config: " + "; ".join(problems)
+    if match := _UNLIKE_CHECKPOINT.search(str(error)):  # the text goes on with thousands of characters
+        what = "the position in the text" if match[1] == "iter" else "the arrays"
+        return (
+            f"The checkpoint does not fit this config, or is damaged: Orbax cannot load {what}. Change back what has "
+            "changed since it was written, or start a new run from its weights (from: RUN@STEP)."
+        )
     return f"MaxText rejects the config: {' '.join(str(error).split()) or type(error).__name__}"

@@ -17,8 +17,10 @@ from trainer.tuning.settings import Tuning
 _OF_THE_MODEL = (
     *("model_name", "decoder_block", "base_emb_dim", "base_num_query_heads", "base_num_kv_heads", "base_mlp_dim"),
     *("base_moe_mlp_dim", "base_num_decoder_layers", "head_dim", "vocab_size", "num_experts", "scan_layers"),
-    *("global_parameter_scale", "opt_type"),
+    *("global_parameter_scale", "opt_type", "param_scan_axis"),
 )
+# Keys that change the form of a host's position in the text, with the values of a run that does not set them.
+_OF_THE_TEXT = {"packing": True, "grain_packing_type": "first_fit", "grain_worker_count": 0}
 
 
 def check(config: RunConfig) -> None:
@@ -37,7 +39,14 @@ def check(config: RunConfig) -> None:
     for key in _OF_THE_MODEL:
         if theirs.get(key) != config.train.get(key):
             raise _refused(config, f"train.{key}", theirs.get(key), config.train.get(key), done)
-    adapters = Tuning.of(kept).lora
+    tuning = Tuning.of(kept)
+    if config.corpus is not None and tuning.applies != config.tuning.applies:
+        raise _refused(config, "tuning.method", tuning.method, config.tuning.method, done)
+    if config.corpus is not None and not tuning.applies:
+        for key, default in _OF_THE_TEXT.items():
+            if (was := theirs.get(key, default)) != (now := config.train.get(key, default)):
+                raise _refused(config, f"train.{key}", was, now, done)
+    adapters = tuning.lora
     if config.tuning.lora != adapters or (adapters and kept.get("from") != config.tree.get("from")):
         raise ConfigError(
             f"{config.name} cannot continue from its last checkpoint: from, tuning.method, tuning.adapter or "
@@ -46,11 +55,11 @@ def check(config: RunConfig) -> None:
         )
     if config.corpus is not None and (hosts := _hosts(kept)) not in (None, config.hosts):
         raise _refused(config, "the number of hosts", hosts, config.hosts, done)
-    was, now = (_tokenizer(tree) for tree in (kept, config.tree))
-    if config.corpus is not None and was != now:
+    first, second = (_tokenizer(tree) for tree in (kept, config.tree))
+    if config.corpus is not None and first != second:
         raise ConfigError(
             f"{config.name} cannot continue from its last checkpoint: its weights know only the ids of the tokenizer "
-            f"{was}, and data.tokenizer is {now} now; change it back, or submit under a new name."
+            f"{first}, and data.tokenizer is {second} now; change it back, or submit under a new name."
         )
 
 
@@ -72,7 +81,8 @@ def _refused(config: RunConfig, what: str, was: object, now: object, done: int) 
         return "not set" if value is None else str(value)
 
     new = f"start a new run from its weights (from: {config.name}@{done - 1})"
-    if config.tuning.lora is not None:
+    own_model = what.removeprefix("train.") in _OF_THE_MODEL and what != "train.opt_type"
+    if config.tuning.lora is not None or own_model:
         new = "submit under a new name"
     return ConfigError(
         f"{config.name} cannot continue from its last checkpoint: {what} was {text(was)}, and is {text(now)} now; "

@@ -12,6 +12,12 @@ from launcher.errors import LauncherError
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
+_FIT_WEIGHTS = (
+    *("hosts", "data.", "tuning.", "train.steps", "train.opt_type", "train.enable_checkpointing", "train.packing"),
+    "train.grain_",
+)
+"""How the obstacles begin that are none for `from`."""
+
 
 def decide(
     name: str,
@@ -51,6 +57,8 @@ def decide(
     more = succeeded and bool(difference)
     if (done or (done is None and succeeded)) and (blocked := resume.obstacles(old, new, done, more)):
         hint = f"To start a new run from its weights, use --name NEW --set from={name}{f'@{done - 1}' if done else ''}."
+        if not all(text.startswith(_FIT_WEIGHTS) for text in blocked):
+            hint = "Its weights fit only its own model: change these values back, or start without them: --name NEW."
         if models.adapter(old.get("tuning")):  # `from` refuses a run with adapters only
             hint = f"To start from its result: launcher export {name} --merge, launcher import, --set from=WEIGHTS."
         if any(text.startswith("data.tokenizer") for text in blocked):

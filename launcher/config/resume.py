@@ -12,6 +12,9 @@ from launcher.config.maxtext import models
 # Switches of base.yml, all false there, that add arrays to the model or merge them. A model's own may be true.
 _SWITCHES = "attention_bias logits_via_embedding mlp_bias use_qk_norm fused_qkv fused_mlp routed_bias"
 
+# Keys that change the form of a host's position in the text, with the values of a run that does not set them.
+_PIPELINE = {"packing": True, "grain_packing_type": "first_fit", "grain_worker_count": 0}
+
 
 def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, least: int = 0) -> list[str]:
     """Return what keeps a run with the config `old` from continuing with `new`: "train.vocab_size: 2000 -> 32000".
@@ -24,6 +27,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
     theirs, ours = ({k: v for k, v in (each.get("train") or {}).items() if v is not None} for each in (old, new))
     changes = {f"train.{key}": pair for key, pair in differences(theirs, ours).items()}
     pairs = {"train.opt_type": tuple(models.settings(each).get("opt_type") for each in (theirs, ours))}
+    pairs["train.param_scan_axis"] = (theirs.get("param_scan_axis", 1), ours.get("param_scan_axis", 1))
     if models.name_of(ours) == models.name_of(theirs) == "default":
         pairs |= {f"train.{key}": (bool(theirs.get(key)), bool(ours.get(key))) for key in _SWITCHES.split()}
     tunings = [each.get("tuning") or {} for each in (old, new)]
@@ -36,6 +40,10 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any], done: int | None, 
         data = [each.get("data") or {} for each in (old, new)]
         pairs |= {"hosts": (_hosts(old), _hosts(new)), "data.mixture": tuple(bool(d.get("mixture")) for d in data)}
         pairs["data.tokenizer.path"] = tokenizers(old, new)  # the weights know ids, not words
+        methods = tuple(each.get("method") or "pretrain" for each in tunings)
+        if "pretrain" in methods:
+            pairs |= {"tuning.method": methods}
+            pairs |= {f"train.{key}": (theirs.get(key, v), ours.get(key, v)) for key, v in _PIPELINE.items()}
     changes |= {key: (was, now) for key, (was, now) in pairs.items() if was != now}
     if done and isinstance(steps := ours.get("steps"), int) and steps < done + least:
         changes["train.steps"] = (f"{done} done", steps)

@@ -233,12 +233,11 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
         config = lab.config("more", hosts=hosts, **{**ONE_HOST, "eval_interval": 5, "steps": steps, **more})
         return lab.train(config, "--no-ray")
 
-    def refused(what: str, hosts: int = 1, **more: Any) -> None:
+    def refused(what: str, hosts: int = 1, new: str = "submit under a new name", **more: Any) -> None:
         other = run(8, hosts, **more)
         assert other.process.returncode == 2
         assert other.output().splitlines()[-1] == (
-            f"Error: more cannot continue from its last checkpoint: {what} now; change it back, or start a new run "
-            "from its weights (from: more@3)."
+            f"Error: more cannot continue from its last checkpoint: {what} now; change it back, or {new}."
         )
 
     first = run(4, checkpoint_period="auto")
@@ -247,7 +246,9 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
     assert [event["step"] for event in first.events("checkpoint_period")] == [2]
     record = (first.folder / "run.json").read_text()
     refused("train.head_dim was 16, and is 32", head_dim=32)
-    refused("the number of hosts was 1, and is 2", hosts=2)
+    from_it = "start a new run from its weights (from: more@3)"
+    refused("the number of hosts was 1, and is 2", hosts=2, new=from_it)
+    refused("train.packing was True, and is False", packing=False, new=from_it)
     fewer = run(3)
     assert fewer.process.returncode == 2
     assert fewer.output().splitlines()[-1] == (

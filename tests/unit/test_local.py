@@ -431,6 +431,8 @@ def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> 
         ("train.use_qk_norm=true", "train.use_qk_norm: false -> true"),
         ("train.logits_via_embedding=true", "train.logits_via_embedding: false -> true"),
         ("train.enable_checkpointing=false", "train.enable_checkpointing: true -> false"),
+        ("train.param_scan_axis=0", "train.param_scan_axis: 1 -> 0"),
+        ("train.packing=false", "train.packing: true -> false"),
         ("data.tokenizer.path=tokenizer.mistral-v1", "data.tokenizer.path: tokenizer.llama2 -> tokenizer.mistral-v1"),
     ],
 )
@@ -451,7 +453,9 @@ def test_what_a_checkpoint_does_not_fit_is_refused_before_the_record_changes(
         assert error.value.message.splitlines()[1:] == [f"  {difference}"]
         weights = "To start a new run from its weights, use --name NEW --set from=demo@5."
         ids = "The weights know only the ids of the earlier tokenizer: set that one, or start without the weights."
-        assert error.value.hint == (ids if "tokenizer" in change else weights)
+        model = "Its weights fit only its own model: change these values back, or start without them: --name NEW."
+        of_model = any(key in change for key in ("emb_dim", "use_qk_norm", "logits_via", "param_scan_axis"))
+        assert error.value.hint == (ids if "tokenizer" in change else model if of_model else weights)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
@@ -473,6 +477,9 @@ def test_a_run_continues_with_the_same_adapters_only() -> None:
 
     assert obstacles(config()) == []
     assert obstacles(config("sft", 8, "other"), config("pretrain")) == []
+    text = {"data": {"files": ["a.jsonl"]}}  # a position in conversations has another form
+    assert obstacles({**config("sft"), **text}, {**config("pretrain"), **text}) == ["tuning.method: pretrain -> sft"]
+    assert obstacles({**config("dpo"), **text}, {**config("sft"), **text}) == []
     assert obstacles(config(rank=8)) == ['tuning.lora: {"rank": 16} -> {"rank": 8}']
     assert obstacles(config("qlora")) == ["tuning.method: lora -> qlora"]
     assert obstacles(config(), config("sft")) == ["tuning.method: sft -> lora"]
