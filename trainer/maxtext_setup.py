@@ -84,7 +84,7 @@ def sentence(error: BaseException) -> str:
             for problem in details()
         ]
         return "MaxText rejects the config: " + "; ".join(problems)
-    if match := _UNLIKE_CHECKPOINT.search(str(error)):  # the text goes on with thousands of characters
+    if match := _UNLIKE_CHECKPOINT.search(str(error)):  # the rest has thousands of characters
         what = "the position in the text" if match[1] == "iter" else "the arrays"
         return (
             f"The checkpoint does not fit this config, or is damaged: Orbax cannot load {what}. Change back what has "
