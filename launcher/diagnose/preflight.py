@@ -28,6 +28,7 @@ from launcher.k8s import client, label_keys, objects
 from launcher.k8s.client import NAMESPACE, PRIORITY_CLASS, PVC, SERVICE_ACCOUNT, WORKLOAD, ClusterError, Forbidden, Kind
 from launcher.k8s.kueue.quota import Fit
 from launcher.k8s.kueue.workloads import Workload
+from launcher.k8s.shapes import SHAPES, fault
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
@@ -49,6 +50,8 @@ _RULES: tuple[tuple[_Rule, str, str], ...] = (
 
 def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> list[Problem]:
     """Return the problems of submitting the plan's object to this cluster. Hidden objects (RBAC) are not a problem."""
+    if wrong := fault(obj["spec"], SHAPES[str(obj["kind"])]["spec!"], "spec"):
+        return [_problem(plan.values, "wrong_type", ERROR, "pods", f"In the {obj['kind']} of the run, {wrong}.")]
     situation = _before(obj, cluster)
     found = [
         *_missing(plan, objects.namespace(obj), cluster),
@@ -61,11 +64,9 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
         text = (
             f"Kueue is not installed in {cluster.cluster.name}, so {situation.name} would not wait for its chips in "
             f'the queue "{situation.queue}": it would start at once, or its pods would wait for nodes.'
+            "\n  launcher doctor shows more."
         )
-        return [
-            *found,
-            _problem(plan.values, "no_kueue", WARNING, "queue.name", text, ("launcher doctor shows more.",)),
-        ]
+        return [*found, _problem(plan.values, "no_kueue", WARNING, "queue.name", text)]
     for rule, key, severity in _RULES:
         finding = rule(situation) if situation.queue else None
         if finding is not None:
@@ -78,11 +79,9 @@ def problems(plan: LaunchPlan, obj: Mapping[str, Any], cluster: Snapshot) -> lis
     if situation.queue and priority and _lacks_priority(situation, priority):
         there = ", ".join(sorted(situation.priorities))
         text = f'There is no WorkloadPriorityClass "{priority}".'
-        hint = (
-            f"The cluster has: {there}."
-            if there
-            else 'The cluster has none: charts/queues creates them; set "" to use none.'
-        )
+        hint = f"The cluster has: {there}."
+        if not there:
+            hint = 'The cluster has none: charts/queues creates them; set "" to use none.'
         found.append(_problem(plan.values, "no_priority", ERROR, "queue.priority", text, (hint,)))
     return found
 

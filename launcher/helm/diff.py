@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,8 +31,10 @@ _SIGNS = {CREATE: "+", CHANGE: "~", REMOVE: "-", SAME: "="}
 # Metadata that the API server and the controllers write.
 _THEIRS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 _ABSENT = object()
-_LONG = 120  # maximum characters of a value on a line
-_BEFORE = 30  # characters that are shown before the first difference of two long values
+_LONG = 120  # characters; of two longer texts, only the parts that differ are shown
+_BEFORE = 30  # characters that are shown before such a part
+_PARTS = 20  # maximum number of parts
+_LARGE = 100_000  # characters of a text that is one part: the time to compare can grow with the square of the length
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,17 @@ class FieldChange:
             return f"{self.path}: {_as_text(self.new)} (new)"
         if self.new is None:
             return f"{self.path}: {_as_text(self.old)} (removed)"
-        # Two long values may begin alike: show them from shortly before their first difference.
         texts = [json.dumps(value, ensure_ascii=False) for value in (self.old, self.new)]
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
-        first = max(0, same - _BEFORE) if max(map(len, texts)) > _LONG else 0
-        return f"{self.path}: {_cut(texts[0], first)} -> {_cut(texts[1], first)}"
+        parts = _parts_that_differ(*texts) if max(map(len, texts)) > _LONG else [" -> ".join(texts)]
+        return "\n".join(f"{self.path}: {part}" for part in parts)
 
 
 @dataclass(frozen=True)
 class ObjectChange:
-    """The change to one object. `action` is create, change, remove or same."""
+    """The change to one object. `action` is create, change, remove or same.
+
+    fields: also the subjects of a new binding.
+    """
 
     kind: str
     name: str
@@ -69,7 +73,7 @@ class ObjectChange:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     def __str__(self) -> str:
-        return "\n".join([f"{_SIGNS[self.action]} {self.full_name}", *(f"    {field}" for field in self.fields)])
+        return "\n".join([f"{_SIGNS[self.action]} {self.full_name}", *map(str, self.fields)]).replace("\n", "\n    ")
 
 
 class Owner(NamedTuple):
@@ -139,7 +143,8 @@ def _compare_one(cluster: Cluster, new: Manifest, old: Manifest, made: set[str],
         except NoNamespace:
             if objects.namespace(new) not in made:  # else the release creates the namespace
                 raise
-        return _change(new, CREATE)
+        subjects = new.get("subjects") or ()  # of a binding: who gets its role
+        return _change(new, CREATE, tuple(FieldChange(f"subjects[{item['name']}]", None, item) for item in subjects))
     if owner is not None:
         _claim(cluster, live, owner)
     patch = merge_patch(old, new, live)
@@ -209,11 +214,10 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, Any,
         return
     if path and path[-1] == RUN_CONFIG:
         old, new = _parsed(old), _parsed(new)
-    if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(old, new)):
+    if isinstance(old, list) and isinstance(new, list) and (keyed := _keyed(path[-1], old, new)):
         old, new = keyed
     if isinstance(old, list) and isinstance(new, list) and len(json.dumps([old, new])) > _LONG:
-        for difference in _items(_spell_path(path), old, new):
-            yield difference[0], hide(path, difference[1]), hide(path, difference[2])
+        yield from ((item, hide(path, a), hide(path, b)) for item, a, b in _items(_spell_path(path), old, new))
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
             yield from _walk((*path, key), old.get(key, _ABSENT), new.get(key, _ABSENT))
@@ -231,10 +235,11 @@ def _items(path: str, old: list[Any], new: list[Any]) -> Iterator[tuple[str, Any
         yield path, old, new
 
 
-def _keyed(old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:
+def _keyed(field: str, old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:
     """Convert two lists of maps to maps, keyed by the items' names, or by index if the lengths are equal.
 
-    Returns None if neither is possible.
+    Returns None if neither is possible. Rules of a Role and of a NetworkPolicy have no names, and are not keyed by
+    index: one field of a rule does not show what the rule grants.
     """
     if not all(isinstance(item, Mapping) for item in [*old, *new]):
         return None
@@ -242,7 +247,7 @@ def _keyed(old: list[Any], new: list[Any]) -> tuple[Manifest, Manifest] | None:
         pair = [{f"[{item[name]}]": item for item in items if item.get(name)} for items in (old, new)]
         if len(pair[0]) == len(old) and len(pair[1]) == len(new):
             return pair[0], pair[1]
-    if len(old) == len(new):
+    if len(old) == len(new) and field not in ("rules", "ingress", "egress"):
         return {f"[{i}]": item for i, item in enumerate(old)}, {f"[{i}]": item for i, item in enumerate(new)}
     return None
 
@@ -277,14 +282,24 @@ def _empty(value: Any) -> bool:
 
 def _as_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if isinstance(value, Mapping) else _cut(text)  # an item that is new or removed is shown as a whole
+    return _cut(text) if isinstance(value, str) else text  # an item that is new or removed is shown as a whole
 
 
-def _cut(text: str, first: int = 0) -> str:
-    """Return at most _LONG characters of a text, from `first` on."""
-    rest = text[first:]
-    shown = rest if len(rest) <= _LONG else rest[: _LONG - 2] + " …"
-    return f"… {shown}" if first else shown
+def _cut(text: str, most: int = 5 * _LONG) -> str:
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters; -o json shows all)"
+
+
+def _parts_that_differ(old: str, new: str) -> Iterator[str]:
+    """Yield the parts in which two texts differ, each with what precedes it."""
+    cut = re.compile(r"[^,(]+[,(]*|[,(]+" if max(len(old), len(new)) < _LARGE else "(?s).+")
+    pieces = [cut.findall(text) for text in (old, new)]
+    changed = [edit[1:] for edit in SequenceMatcher(None, pieces[0], pieces[1]).get_opcodes() if edit[0] != "equal"]
+    for old_start, old_end, new_start, new_end in changed[:_PARTS]:
+        pair = ["".join(pieces[0][:old_end]), "".join([*pieces[0][:old_start], *pieces[1][new_start:new_end]])]
+        first = max(0, sum(1 for _ in takewhile(lambda two: two[0] == two[1], zip(*pair, strict=False))) - _BEFORE)
+        yield " -> ".join("… " * bool(first) + _cut(text[first:]) for text in pair)
+    if changed[_PARTS:]:
+        yield f"{len(changed) - _PARTS} more differences; -o json shows all"
 
 
 # --- runs -------------------------------------------------------------------------------------------------------

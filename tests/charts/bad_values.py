@@ -736,6 +736,7 @@ BAD = [
     InvalidValues(
         "pods.extraVolumes", "pods: {extraVolumes: {storage: {emptyDir: {}}}}", "already have a volume storage"
     ),
+    InvalidValues("pods.extraVolumes.ca", "pods: {extraVolumes: {ca: {}}}", "minProperties: got 0, want 1"),
     InvalidValues("pods.extraVolumes", "pods: {extraVolumes: {A b: {emptyDir: {}}}}", '"A b" is not a valid name;'),
     InvalidValues(
         "head.pods.initContainers",

@@ -70,7 +70,7 @@ def modeline(preset: Path) -> str:
 
 def _optional(node: Mapping[str, Any]) -> Schema:
     """Return the schema without required keys, in which each value can also be null."""
-    left_out = {"required", "minLength", "minItems", "x-charts", "x-instead"} | (
+    left_out = {"required", "minLength", "minItems", "minProperties", "x-charts", "x-instead"} | (
         {"$schema"} if node.get("$schema") is None else set()
     )
     made = {key: value for key, value in node.items() if key not in left_out}

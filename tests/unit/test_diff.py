@@ -46,7 +46,8 @@ def test_the_patch_changes_only_fields_of_the_release(old: Tree, new: Tree, live
 
 def changes(before: Tree, after: Tree) -> list[str]:
     metadata = {"name": "x"}
-    return [str(field) for field in differences({"metadata": metadata, **before}, {"metadata": metadata, **after})]
+    fields = differences({"metadata": metadata, **before}, {"metadata": metadata, **after})
+    return [line for field in fields for line in str(field).split("\n")]
 
 
 def test_fields_that_the_server_writes_are_not_differences() -> None:
@@ -117,9 +118,35 @@ def test_a_difference_is_a_line(before: Tree, after: Tree, line: str) -> None:
     assert changes(before, after) == [line]
 
 
+def test_a_rule_that_changes_is_shown_whole() -> None:
+    before, after = {"rules": [RULE, SECRETS]}, {"rules": [{**SECRETS, "verbs": ["*"]}, RULE]}
+    removed, new = changes(before, after)
+    assert '"resources": ["secrets"], "verbs": ["get", "list", "watch"]' in removed
+    assert '"resources": ["secrets"], "verbs": ["*"]' in new
+
+
+def test_every_part_of_a_long_text_that_differs_is_shown() -> None:
+    before = "dyn({" + ", ".join(f'"team{i}": ["a"]' for i in range(40)) + "})"
+    after = before.replace('"team7": ["a"]', '"team7": ["a", "b"]').replace('"team31": ["a"]', '"team31": ["root"]')
+    first, second = changes({"spec": {"a": before}}, {"spec": {"a": after}})
+    assert first.endswith('\\"team7\\": [\\"a\\", \\"b\\"],')
+    assert '\\"team31\\": [\\"root\\"]' in second
+    assert len(first) + len(second) < 300
+
+
 def test_a_long_value_is_cut() -> None:
-    (line,) = changes({"spec": {"a": "x" * 500}}, {"spec": {"a": "y"}})
-    assert len(line) < 150
+    (line,) = changes({"spec": {"a": "x" * 5000}}, {"spec": {"a": "y"}})
+    assert len(line) < 700
+    assert "more characters; -o json shows all)" in line
+    lines_of_many = changes({"spec": {"a": "x,y," * 99}}, {"spec": {"a": "x,z," * 99}})
+    assert len(lines_of_many) == 21
+    assert lines_of_many[-1] == "spec.a: 79 more differences; -o json shows all"
+
+
+def test_a_list_that_is_new_is_shown_whole() -> None:
+    items = [{"to": [{"ipBlock": {"cidr": f"10.0.{i}.0/24"}}]} for i in range(20)]
+    (line,) = changes({"spec": {}}, {"spec": {"egress": items}})
+    assert "10.0.19.0/24" in line
 
 
 def test_changes_for_people() -> None:

@@ -89,6 +89,21 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
     assert problem.key == key
 
 
+def test_a_field_of_a_wrong_type_is_a_sentence(tmp_path: Path) -> None:
+    cluster = recorded.at("quota-in-use-by-others", 8)
+    file = tmp_path / "run.yaml"
+    file.write_text(f"{RUN}pods: {{affinity: {{nodeAffinity: []}}}}\n")
+    run = cluster.find("JobSet", "waiting-2")
+    spec = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["affinity"] = {"nodeAffinity": []}
+    snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
+    [problem] = preflight.problems(api.plan([str(file)], force=True), run, snapshot)
+    assert str(problem) == (
+        f"{file}:9: pods: In the JobSet of the run, "
+        "spec.replicatedJobs[0].template.spec.template.spec.affinity.nodeAffinity must be an object."
+    )
+
+
 UNCOUNTED = "Kueue does not count the collector of KubeRay's history server in each pod: 50m CPU, 256Mi of memory."
 
 

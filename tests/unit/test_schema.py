@@ -32,6 +32,7 @@ def schemas(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[
             "maximum": st.integers(-2, 2),
             "minLength": st.integers(0, 1),
             "minItems": st.integers(0, 2),
+            "minProperties": st.integers(0, 1),
             "required": st.lists(KEYS, unique=True, max_size=2),
             "properties": st.dictionaries(KEYS, inner, max_size=3),
             "additionalProperties": st.booleans() | inner,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KEYWORDS = {
-    *("type", "enum", "minimum", "maximum", "minLength", "minItems", "items"),
+    *("type", "enum", "minimum", "maximum", "minLength", "minItems", "minProperties", "items"),
     *("required", "properties", "additionalProperties", "$schema", "title", "description", "default", "pattern"),
     *("x-charts", "x-instead"),
     *("if", "then", "allOf", "$defs"),
@@ -93,6 +93,8 @@ def violations(schema: Mapping[str, Any], value: Any, path: tuple[str, ...] = ()
 def _map(schema: Mapping[str, Any], value: dict[str, Any], path: tuple[str, ...]) -> Iterator[Violation]:
     properties = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
+    if len(value) < schema.get("minProperties", 0):
+        yield Violation(path, "minProperties", "is empty; set a key.")
     for key in schema.get("required", ()):
         if key not in value:
             yield Violation((*path, key), "missing-key", NO_VALUE)

@@ -197,12 +197,7 @@ def _quota(flavor: Flavor, subject: str, nodes: Sequence[Node]) -> Finding:
     if there == quota:
         return _finding(Level.OK, subject, f"quota for {_amount(quota)}; {have}.")
     if there < quota:
-        return _finding(
-            Level.WARNING,
-            subject,
-            f"quota for {_amount(quota)}, but there are {have} now.",
-            _GROW_HINT,
-        )
+        return _finding(Level.WARNING, subject, f"quota for {_amount(quota)}, but there are {have} now.", _GROW_HINT)
     return _finding(
         Level.WARNING,
         subject,
