@@ -159,9 +159,9 @@ BAD = [
         RUNS,
     ),
     InvalidValues(
-        "data",
+        "worker",
         f"worker: {{env: {{A: {50_000 * 'x'}}}}}\nslice: {{count: 8, placement: topology}}",
-        "9 pod templates with them have more than 262144 bytes, the maximum of an object; put long texts into files",
+        "9 pod templates with the run config and the environment of a worker have more than 262144 bytes,",
         RAY,
     ),
     InvalidValues(
@@ -1283,6 +1283,7 @@ BAD = [
         f"data: {{corpus: '', files: [{', '.join('/x' * 50 + str(i) for i in range(1200))}]}}",
         "the run config is too large: a Kubernetes object can have at most 256 KiB of annotations;",
         RUNS,
+        launcher=ADDS,
     ),
     InvalidValues("train", "train: [steps]", "got array, want object"),
     # The table of accelerators.

@@ -102,6 +102,7 @@ CASES = [
     ("train: {steps: -5}\n", "train.steps is -5; it must be at least 1."),
     ('train: {steps: "10"}\n', 'train.steps is text ("10"); MaxText requires a whole number; remove the quotes.'),
     ("train: {per_device_batch_size: 0}\n", "train.per_device_batch_size is 0; it must be more than 0."),
+    (f"commonAnnotations: {{a/b: {'x' * 130_000}}}\n", "folders and globs. commonAnnotations is its largest part."),
     (
         "train: {checkpoint_period: often}\n",
         'train.checkpoint_period is text ("often"); MaxText requires a whole number or auto.',

@@ -23,8 +23,8 @@ values. All files of a chart have the same root context, so that only the first 
     {{- $_ := set . "hosts" (first .slices) -}}
     {{- include "common.slices" (dict "values" .Values "longLived" false "split" true "into" .) -}}
     {{- if gt (include "run.config" . | len) 120000 -}}
-      {{- include "common.fail" (print "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of "
-          "annotations; name files by folders and globs.") -}}
+      {{- include "common.fail" (print "the run config is too large: a Kubernetes object can have at most 256 KiB of annotations; "
+          "put long texts into files in the storage, and name files in data by folders and globs.") -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

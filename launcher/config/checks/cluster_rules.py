@@ -85,14 +85,15 @@ def _size(case: CheckContext) -> Iterator[Problem]:
         return
     config = {key: value for key, value in tree.items() if key not in ("common", "global", "cluster", "serve")}
     text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
+    largest = max(config, key=lambda key: len(json.dumps(config[key], ensure_ascii=False)))
     # The size as Go writes it, with \u003c for <, and with the accelerator's row.
     size = len(text.encode(errors="replace")) + 5 * sum(map(text.count, "<>&")) + 400
     if size > _CONFIG_LIMIT:
         message = (
-            "train, data: the run config is too large: a Kubernetes object can have at most 256 KiB of annotations; "
-            "name files by folders and globs."
+            "the run config is too large: a Kubernetes object can have at most 256 KiB of annotations; put long texts "
+            f"into files in the storage, and name files in data by folders and globs. {largest} is its largest part."
         )
-        yield case.problem("size", ("data",), message)
+        yield case.problem("size", (largest,), message)
         return
     # Each pod template has the config, as a text of YAML, and each but the head's has the environment and the command.
     # The chart measures what it renders, which is a little more.
@@ -103,10 +104,10 @@ def _size(case: CheckContext) -> Iterator[Problem]:
     if whole > _TEMPLATES_LIMIT:
         fewer = ", or use fewer groups of hosts" if templates > 2 else ""
         message = (
-            f"worker.env, train, data: {templates} pod templates with them have more than {_TEMPLATES_LIMIT} bytes, "
-            f"the maximum of an object; put long texts into files in the storage{fewer}."
+            f"{templates} pod templates with the run config and the environment of a worker have more than "
+            f"{_TEMPLATES_LIMIT} bytes, the maximum of an object; put long texts into files in the storage{fewer}."
         )
-        yield case.problem("size", ("data",), message)
+        yield case.problem("size", (largest,), message)
 
 
 def _sizes(case: CheckContext) -> Iterator[Problem]:

@@ -136,7 +136,7 @@ def metadata_of(plan: LaunchPlan, attempt: int) -> dict[str, str]:
         labels[SWEEP_VALUES] = json.dumps(dict(plan.member.values), ensure_ascii=False)
     if len(json.dumps({"metadata": labels})) > _METADATA_LIMIT:
         raise LauncherError(
-            "train, data: the run config is too large: a Ray job accepts at most 128 KiB with quotes escaped; name "
+            "The run config is too large: a Ray job accepts at most 128 KiB with quotes escaped; name "
             "files by folders and globs."
         )
     return labels

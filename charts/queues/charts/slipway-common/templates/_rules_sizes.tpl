@@ -2,8 +2,8 @@
 charts/queues accepts (policies.bounds.templateBytes). launcher/config/checks/cluster_rules.py estimates the length. */ -}}
 {{- define "common.limitTemplates" -}}
   {{- if gt (len .text) 262144 -}}
-    {{- include "common.fail" (printf (print "worker.env, train, data: %d pod templates with them have more than 262144 bytes, the "
-        "maximum of an object; put long texts into files in the storage%s.") (int .count)
+    {{- include "common.fail" (printf (print "%d pod templates with the run config and the environment of a worker have more than 262144 "
+        "bytes, the maximum of an object; put long texts into files in the storage%s.") (int .count)
         (ternary ", or use fewer groups of hosts" "" (gt (int .count) 2))) -}}
   {{- end -}}
   {{- .text -}}
