@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import time
 
-from launcher.backends.base import (
-    BEING_SWITCHED,
-    GAP_SECONDS,
-    SWITCH_SECONDS,
-    RunStatus,
-    State,
-    found_or_deleted,
-)
+from launcher.backends.base import BEING_SWITCHED, GAP_SECONDS, SWITCH_SECONDS, RunStatus, State, found_or_deleted
 
 
 class Followed:

@@ -27,13 +27,7 @@ from launcher.config.plan import CheckFailed, LaunchPlan, config_difference
 from launcher.errors import LauncherError
 from launcher.helm.client import run_object, run_objects
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import (
-    AlreadyExists,
-    Cluster,
-    ClusterError,
-    Conflict,
-    NoNamespace,
-)
+from launcher.k8s.client import AlreadyExists, Cluster, ClusterError, Conflict, NoNamespace
 from launcher.k8s.errors import QuotaExceeded, Unreachable
 from launcher.k8s.objects import Object
 

@@ -47,14 +47,7 @@ def quota_usage(situation: Situation, what: FlavorResource) -> QuotaUsage:
         if part:
             sums[where] += part
             holders.append(
-                QuotaHolder(
-                    workload.owner,
-                    workload.namespace,
-                    where,
-                    part,
-                    workload.reserved.since,
-                    workload.priority,
-                )
+                QuotaHolder(workload.owner, workload.namespace, where, part, workload.reserved.since, workload.priority)
             )
     hidden = {}
     if situation.others_hidden:
