@@ -58,7 +58,7 @@ def read_cluster(cluster: Cluster, common: Mapping[str, Any]) -> ClusterRuns:
             "launcher doctor shows what the cluster has.",
         ) from error
     if not everywhere:
-        marks.append(f"You may list only the runs of the namespace {cluster.namespace}: those of others are missing.")
+        marks.append(f"You may list only runs of {cluster.namespace}: those of others are missing, and count as idle.")
     marks += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
     now = datetime.now(UTC).timestamp()
     cluster_queues = [ClusterQueue(obj) for obj in queues]

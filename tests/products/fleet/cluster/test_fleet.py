@@ -171,7 +171,7 @@ def test_the_csv_adds_up_over_days_and_prices_of_the_values(world: World) -> Non
 def test_a_member_sees_the_own_namespace_and_a_mark(world: World) -> None:
     done = world.member("fleet", "--since", "1d")
     assert done.code == 0
-    assert f"You may list only the runs of the namespace {RED}: those of others are missing." in done.out
+    assert f"You may list only runs of {RED}: those of others are missing, and count as idle." in done.out
     assert "blue" not in done.out
     assert "You may not list ClusterQueues" in done.out
 
