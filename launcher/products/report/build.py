@@ -69,5 +69,5 @@ def _sentence(unreadable: Any) -> str:
 def _refusal(bad: Sequence[Any], *, others: bool) -> LauncherError:
     hint = bad[0].error.hint if len(bad) == 1 else ""
     if others:
-        hint = f"{hint} --skip creates the report of the others.".strip()
+        hint = f"--skip creates the report of the others. {hint}".strip()
     return LauncherError("\n".join(_sentence(one) for one in bad), hint)

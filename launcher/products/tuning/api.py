@@ -62,7 +62,7 @@ def preview_data(files: Files, sets: Sets = (), *, count: int = 3) -> Preview:
     Raises launcher.config.plan.CheckFailed if a rule is violated, and LauncherError with the file and line of a row
     that is not an example.
     """
-    config = api.plan(files, sets).config
+    config = api.plan(files, sets, name="data-preview").config  # the verb has no --name, and needs no name
     with tempfile.TemporaryDirectory(prefix="slipway-") as folder:
         path = Path(folder, "run.json")
         write_json(path, config)

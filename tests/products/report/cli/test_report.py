@@ -44,6 +44,8 @@ def test_folders_side_by_side_and_a_missing_one(launcher: Launcher) -> None:
         f"Error: ./c: There is no folder {launcher.folder / 'c'}.",
         "Hint: --skip creates the report of the others.",
     ]
+    hint = launcher("report", "./a", "nope").err.splitlines()[1]
+    assert hint == "Hint: --skip creates the report of the others. To list all runs: launcher list"
     assert list(launcher.folder.glob("*.html")) == []
     skipped = launcher("report", "./a", "./b", "./c", "--skip", "--out", "-")
     assert skipped.code == 0

@@ -26,7 +26,7 @@ ROWS = [
     {"instruction": "Say a.", "output": "a " * 100},
 ]
 VALUES = """
-run: {name: tuned, kind: local}
+run: {kind: local}
 from: weights/base
 slice: {accelerator: cpu, hosts: 1}
 storage: {kind: local}
@@ -129,7 +129,7 @@ def test_what_is_not_an_example_is_named(
     """In this process: the command starts another one, which imports transformers for seconds."""
     monkeypatch.chdir(launcher.folder)
     (launcher.folder / "rows.jsonl").write_text(f"{json.dumps(ROWS[0])}\n{row}\n{json.dumps(ROWS[2])}\n")
-    (launcher.folder / "run.json").write_text(json.dumps(dict(api.plan([values], sets).config)))
+    (launcher.folder / "run.json").write_text(json.dumps(dict(api.plan([values], sets, name="tuned").config)))
     with pytest.raises(ConfigError) as error:
         preview(config.read(launcher.folder / "run.json"), 1)
     assert message in str(error.value)
