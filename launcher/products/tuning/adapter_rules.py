@@ -1,4 +1,4 @@
-"""Rules for adapters (tuning.method lora and qlora, tuning.adapter): what they need of the model and of its weights."""
+"""Rules for adapters (tuning.method lora and qlora, tuning.adapter) and for `from`: what they need of the model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from launcher.config.checks import this_machine
-from launcher.config.checks.problems import CheckContext, Problem, Rule
+from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.checks.weights_rules import FAMILIES
 from launcher.config.kinds import RunKind
@@ -85,7 +85,7 @@ def _steps(case: CheckContext) -> Iterator[Problem]:
 
 
 def _source(case: CheckContext) -> Iterator[Problem]:
-    """Report a run on this machine whose checkpoints have adapters only."""
+    """Report a run on this machine whose checkpoints have adapters only, or whose model computes something else."""
     given = case.tree["from"]
     if not given or case.kind is not RunKind.LOCAL or case.tree["run"]["command"]:
         return
@@ -103,10 +103,38 @@ def _source(case: CheckContext) -> Iterator[Problem]:
             "that folder."
         )
         yield case.problem("from", ("from",), message)
+    elif (ours := train_of(case)) and isinstance(of_run := theirs.get("train"), dict):
+        first, second = ({**_COMPUTE, **models.settings(train)} for train in (of_run, ours))
+        if key := next((key for key in _COMPUTE if first[key] != second[key]), ""):
+            message = (
+                f"train.{key} is {json.dumps(second[key])}, and was {json.dumps(first[key])} in the run of from: "
+                f"{given}. The weights fit both, but were trained with the earlier value; set it, unless you want "
+                "the change."
+            )
+            yield case.problem("from", ("train", key), message, WARNING)
 
+
+# Keys that change what a model computes, but none of its arrays, with the values of base.yml.
+_COMPUTE = {
+    "rope_max_timescale": 10_000,
+    "rope_type": "default",
+    "rope_linear_scaling_factor": 1.0,
+    "local_rope_max_timescale": -1,
+    "normalization_layer_epsilon": 1e-5,
+    "mlp_activations": ["silu", "linear"],
+    "normalize_embedding_logits": True,
+    "sliding_window_size": 0,
+    "num_experts_per_tok": 1,
+    "attn_logits_soft_cap": 0.0,
+    "final_logits_soft_cap": 0.0,
+}
 
 _READS = ("tuning", "train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
-_RULES: Sequence[tuple[tuple[str, ...], Rule]] = ((_READS, _model), (_READS, _steps), (("from", "run"), _source))
+_RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
+    (_READS, _model),
+    (_READS, _steps),
+    (("from", "run", *_READS[1:]), _source),
+)
 
 
 def rules() -> Sequence[tuple[tuple[str, ...], Rule]]:

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from launcher import api
 from launcher.config.plan import CheckFailed
 from launcher.products.planner.forecast import request
+from launcher.products.tuning.adapter_rules import _COMPUTE
+from trainer.maxtext_keys import maxtext_folder
 
 VALUES = """\
 run: {name: adapters, kind: local}
@@ -101,6 +104,26 @@ def test_a_run_of_adapters_is_not_a_model_to_start_from(values: Path) -> None:
     record.write_text(json.dumps({"run": {"name": "base"}, "tuning": {"method": "dpo", "adapter": "lora"}}))
     (message,) = messages(values)
     assert message.startswith("4: from: the checkpoints of base have adapters only; write a whole model with")
+
+
+def test_a_model_that_computes_something_else_than_that_of_its_weights_is_a_warning(values: Path) -> None:
+    record = values.parent / "home" / "runs" / "base" / "run.json"
+
+    def warnings(*sets: str, **theirs: object) -> list[str]:
+        train = {"base_emb_dim": 64, "base_num_decoder_layers": 1, **theirs}
+        record.write_text(json.dumps({"run": {"name": "base"}, "train": train}))
+        return [each.message for each in api.check([str(values)], [*SMALL, *sets]) if each.key.startswith("train.")]
+
+    assert warnings(rope_max_timescale=10_000, mlp_activations=["silu", "linear"]) == []
+    assert warnings("train.rope_max_timescale=500000", rope_max_timescale=500_000.0) == []
+    assert warnings(rope_max_timescale=500_000) == [
+        "train.rope_max_timescale is 10000, and was 500000 in the run of from: base@9. The weights fit both, but were "
+        "trained with the earlier value; set it, unless you want the change."
+    ]
+    (message,) = warnings("train.normalization_layer_epsilon=0.1")
+    assert message.startswith("train.normalization_layer_epsilon is 0.1, and was 1e-05 in the run of from: base@9.")
+    base = yaml.safe_load((maxtext_folder() / "configs" / "base.yml").read_text(encoding="utf-8"))
+    assert {key: base[key] for key in _COMPUTE} == _COMPUTE
 
 
 def test_a_forecast_of_adapters_is_not_that_of_all_weights(values: Path) -> None:
