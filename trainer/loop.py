@@ -1,9 +1,9 @@
 """The training loop of one process: MaxText's own, with Slipway's text, metrics and evaluations.
 
-MaxText's loop runs unchanged, except for four functions that are replaced in memory, for this process only:
-the source of documents, the handling of metrics, when a checkpoint is written relative to them, and
-the handling of a data error (MaxText turns it into a normal end). Everything else, including the step itself,
-is unchanged, so a step costs the same as in plain MaxText.
+MaxText's loop runs unchanged, except for five functions that are replaced in memory, for this process only:
+the source of documents, the handling of metrics, when a checkpoint is written relative to them, how it is loaded
+(restored_state.py), and the handling of a data error (MaxText turns it into a normal end). Everything else, including
+the step itself, is unchanged, so a step costs the same as in plain MaxText.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from trainer import (
     end_token,
     maxtext_setup,
     mixture,
+    restored_state,
     step_logger,
     storage_errors,
 )
@@ -253,6 +254,8 @@ class Hooks:
                 replace(maxtext_utils, "get_shaped_batch", preferences.shaped(maxtext_utils.get_shaped_batch))
             if tuning.lora is not None:
                 stack.enter_context(lora.installed())
+            set_up = maxtext_utils.setup_initial_state
+            replace(maxtext_utils, "setup_initial_state", restored_state.without_copy(set_up))
             if jax.process_count() == 1:
                 alone = LocalStopSignal()
                 self.stop = alone.give

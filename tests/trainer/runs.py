@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.trainer.forks import Forks
 from trainer.spares import SWITCH as SPARES
 
 CHECKOUT = Path(__file__).parents[2]
+WEIGHED = "tests.trainer.weighed"
 
 # How long a test waits for a run, in seconds. A busy machine needs a minute for the imports alone.
 PATIENCE = 600.0
@@ -95,9 +97,9 @@ class TrainingHarness:
         _started.append(process)
         return Run(self.root / name, process, log)
 
-    def train(self, config: Path, *options: str, **environment: str) -> Run:
+    def train(self, config: Path, *options: str, module: str = "trainer", **environment: str) -> Run:
         """Run to the end."""
-        run = self.start(config, *options, **environment)
+        run = self.start(config, *options, module=module, **environment)
         run.wait()
         return run
 
@@ -138,6 +140,11 @@ class Run:
     folder: Path
     process: subprocess.Popen[bytes]
     log: Path
+
+    def copies(self) -> float:
+        """Return how many copies of its state a run of tests.trainer.weighed had in memory at its last start."""
+        most, state = re.findall(r"^weighed: ([0-9]+) ([0-9]+)$", self.output(), re.MULTILINE)[-1]
+        return int(most) / int(state)
 
     def wait(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(timeout=seconds)

@@ -22,7 +22,7 @@ import pytest
 from launcher import api
 from tests import huggingface_model
 from tests.bucket import bucket
-from tests.trainer.runs import ONE_HOST, Run, TrainingHarness, free_port, numbers, steps, with_run
+from tests.trainer.runs import ONE_HOST, WEIGHED, Run, TrainingHarness, free_port, numbers, steps, with_run
 
 
 def saved(run: Run) -> list[int]:
@@ -155,8 +155,9 @@ def test_training_starts_from_pretrained_weights(lab: TrainingHarness, undisturb
     weights = undisturbed_host.folder / "checkpoints" / "last" / "items"
     config = lab.config("pretrained", hosts=1, **{**ONE_HOST, "steps": 1}, load_parameters_path=str(weights))
     config.write_text(json.dumps({**json.loads(config.read_text()), "from": "undisturbed-host"}))
-    run = lab.train(config, "--no-ray")
+    run = lab.train(config, "--no-ray", module=WEIGHED)
     assert run.process.returncode == 0, run.output()[-4000:]
+    assert run.copies() <= 1.01
     before = next(line for line in run.metrics() if "eval_loss" in line)
     trained = [line for line in undisturbed_host.metrics() if "eval_loss" in line][-1]
     assert (before["step"], before["eval_loss"]) == (0, trained["eval_loss"])
@@ -231,7 +232,7 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
 ) -> None:
     def run(steps: int, hosts: int = 1, **more: Any) -> Run:
         config = lab.config("more", hosts=hosts, **{**ONE_HOST, "eval_interval": 5, "steps": steps, **more})
-        return lab.train(config, "--no-ray")
+        return lab.train(config, "--no-ray", module=WEIGHED)
 
     def refused(what: str, hosts: int = 1, new: str = "submit under a new name", **more: Any) -> None:
         other = run(8, hosts, **more)
@@ -258,6 +259,7 @@ def test_fewer_steps_are_rejected_and_more_steps_resume_from_the_last_checkpoint
     more = run(8, checkpoint_period="auto")
     assert more.process.returncode == 0, more.output()[-4000:]
     assert [event["step"] for event in more.events()] == [0, 4]
+    assert more.copies() <= 1.01
     # The evaluation after the former last step is kept, because it is still valid for that step.
     assert [line["step"] for line in more.metrics() if "eval_loss" in line] == [0, 4, 5, 8]
     assert steps(more) == steps(undisturbed_host)[:8]
