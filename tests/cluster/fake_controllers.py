@@ -52,7 +52,7 @@ def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> It
             for namespace in namespaces:
                 _step(api, namespace)
 
-        with control_loop(step, every=every, name="controllers"):
+        with control_loop(step, every=every, revision=plane.revision, name="controllers"):
             yield
 
 

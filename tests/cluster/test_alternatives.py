@@ -85,7 +85,7 @@ def kueue_queues_runs(plane: ControlPlane, namespace: str) -> Iterator[None]:
                     with contextlib.suppress(ApiError):  # the run has just been deleted
                         client.create(made)
 
-        with controllers(plane, namespace), control_loop(step, name="kueue"):
+        with controllers(plane, namespace), control_loop(step, revision=plane.revision, name="kueue"):
             yield
 
 

@@ -151,7 +151,7 @@ def queues_of_their_own(plane: ControlPlane) -> Iterator[None]:
                         api.merge(f"{path}/status", {"status": {"conditions": [condition]}})
 
     try:
-        with control_loop(kueue, every=0.2, name="kueue"):
+        with control_loop(kueue, every=0.2, revision=plane.revision, name="kueue"):
             yield
     finally:
         for path in _there(api) - before:

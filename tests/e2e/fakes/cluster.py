@@ -53,7 +53,9 @@ def controllers(plane: ControlPlane, which: Sequence[str] = tuple(IMAGES), machi
     with contextlib.ExitStack() as stack:
         serving = stack.enter_context(replicas())
         Kubelets(plane.api, trainer, serving, plane.log_server).make_class()
-        stack.enter_context(_run_step(plane, lambda api: Kubelets(api, trainer, serving, plane.log_server).step))
+        # Its pods proceed with the time, without a change of an object.
+        kubelets = _run_step(plane, lambda api: Kubelets(api, trainer, serving, plane.log_server).step, timed=True)
+        stack.enter_context(kubelets)
         for name in which:
             _install(plane, *IMAGES[name])
         for step in steps:
@@ -67,7 +69,7 @@ def controllers(plane: ControlPlane, which: Sequence[str] = tuple(IMAGES), machi
 
 
 @contextlib.contextmanager
-def _run_step(plane: ControlPlane, make: Callable[[Api], Callable[[], None]]) -> Iterator[None]:
+def _run_step(plane: ControlPlane, make: Callable[[Api], Callable[[], None]], *, timed: bool = False) -> Iterator[None]:
     """While this is open, a thread repeats the step. An exception of the step is raised at the end."""
     with contextlib.closing(Api(plane.admin)) as api:
         step = make(api)
@@ -81,7 +83,7 @@ def _run_step(plane: ControlPlane, make: Callable[[Api], Callable[[], None]]) ->
                 if isinstance(error, ApiError) and error.status not in (404, 409):
                     raise
 
-        with control_loop(ignore_conflicts, name="fake-controller"):
+        with control_loop(ignore_conflicts, revision=None if timed else plane.revision, name="fake-controller"):
             yield
 
 
