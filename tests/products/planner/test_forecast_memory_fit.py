@@ -35,6 +35,20 @@ def test_it_fits_with_a_margin() -> None:
     assert found.says == "It fits: 16.0 GiB of a chip's 31.2 GiB, 49% of it left."
 
 
+def test_the_weights_of_qlora_have_to_fit_before_they_are_quantized() -> None:
+    text = "slice: {topology: 4x4}\nfrom: base\ndata: {corpus: '', files: [/data/a.jsonl]}\ntuning: {method: qlora}\n"
+    assert verdict_on(text, "train.model_name=llama3-70b")[0]
+    assert verdict_on(text, "train.model_name=llama3.1-405b") == (
+        False,
+        "It does not fit: the weights take 47.2 GiB of a chip before quantization, and it has 31.2 GiB.",
+    )
+    gpus = plan(
+        text, "train.model_name=llama3.1-405b", "slice.accelerator=h100-80gb", "slice.topology=", "slice.hosts=1"
+    )
+    judged = forecast(gpus, Compiler())
+    assert (judged.fits, "the parameters before quantization alone take 94.5 GiB" in judged.says) == (False, True)
+
+
 def test_the_compiler_says_that_it_does_not_fit() -> None:
     found = judge(read(program(total=40.5, fits=False)), plan())
     assert (found.fits, found.margin) == (False, -int(9.25 * GIB))

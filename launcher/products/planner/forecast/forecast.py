@@ -223,10 +223,9 @@ def _without_compiler(plan: LaunchPlan) -> Forecast:
     offloaded = any(train.get(key) for key in ELSEWHERE)
     count, state = models.parameters(train), None if offloaded else models.checkpoint_bytes(train)
     what = "and their optimizer"
-    if adapter := models.adapter(plan.config["tuning"]):  # without weight_dtype, the trainer sets dtype
-        kept = {"weight_dtype": models.settings(train)["dtype"], **train}
-        state = None if adapter == "qlora" or offloaded else models.weight_bytes(kept)
-        what = "without their adapters"
+    if adapter := models.adapter(plan.config["tuning"]):
+        state = None if offloaded else memory_fit.frozen_bytes(plan.config)
+        what = "before quantization" if adapter == "qlora" else "without their adapters"
     kind, unit = ("GPUs", "GPU") if row["kind"] == "gpu" else ("CPUs", "host")
     says = f"A forecast is not possible for {kind}: only the TPU compiler works without the chips."
     fits: bool | None = None

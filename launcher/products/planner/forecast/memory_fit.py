@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.config.maxtext import models
 from launcher.config.plan import LaunchPlan
 from launcher.errors import LauncherError
 from launcher.k8s.objects import quantity
@@ -45,7 +46,15 @@ def judge(program: Program, plan: LaunchPlan) -> FitResult:
     room, whose = _host_memory(plan)
     device = "a chip" if per_chip == 1 else f"a device (a chip has {per_chip})"
     fits = program.fits and (used is None or used <= capacity)
-    if not fits:
+    loaded = frozen_bytes(plan.config) or 0
+    loaded /= chips_of(plan.config) * per_chip
+    if fits and loaded > capacity:  # only those of QLoRA, which a step has in 4 bits
+        fits = False
+        says = (
+            f"It does not fit: the weights take {gib(loaded)} of {device} before quantization, and it has "
+            f"{gib(capacity)}."
+        )
+    elif not fits:
         needs = f"{gib(used)} of HBM" if used else "more HBM than is available"
         says = f"It does not fit: a step needs {needs}, and {device} has {gib(capacity)}."
     elif room is not None and host > room:
@@ -66,6 +75,15 @@ def devices_per_chip(program: Program, config: Mapping[str, Any]) -> int:
 def chips_of(config: Mapping[str, Any]) -> int:
     """Return the chips of the whole run, over all slices."""
     return int(config["accelerator"]["chips"]) * int(config["slice"].get("count") or 1)
+
+
+def frozen_bytes(config: Mapping[str, Any]) -> float | None:
+    """Return the bytes of the weights below adapters when they are loaded, over all devices; None without adapters."""
+    train = config["train"]
+    if not models.adapter(config["tuning"]):
+        return None
+    # The trainer's default is dtype, and MaxText's default of that is bfloat16.
+    return models.weight_bytes({"weight_dtype": train.get("dtype") or "bfloat16", **train})
 
 
 def _host_memory(plan: LaunchPlan) -> tuple[int | None, str]:
