@@ -16,9 +16,9 @@ def control_loop(
 ) -> Iterator[None]:
     """While this is open, a thread `name` calls `step` repeatedly, with `every` seconds in between.
 
-    With `revision` (ControlPlane.revision), it calls `step` only after a change of the cluster, and twice a second: the
-    lists of all loops took half of a core. An exception of `step` ends the loop. It is raised at the end, instead of a
-    timeout that it caused in the test.
+    With `revision` (ControlPlane.revision), it calls `step` only after a change of the cluster, if the last call
+    returned True, and twice a second: the lists of all loops took half of a core. An exception of `step` ends the loop.
+    It is raised at the end, instead of a timeout that it caused in the test.
     """
     stop = threading.Event()
     failed: list[BaseException] = []
@@ -29,8 +29,8 @@ def control_loop(
             while not stop.wait(every):
                 now = seen if revision is None else revision()
                 if revision is None or now != seen or time.monotonic() >= due:
-                    seen, due = now, time.monotonic() + _RESYNC_SECONDS
-                    step()
+                    again = step() is True
+                    seen, due = now, 0.0 if again else time.monotonic() + _RESYNC_SECONDS
         except BaseException as error:  # raised in the test's thread
             failed.append(error)
 

@@ -48,15 +48,16 @@ def controllers(plane: ControlPlane, *namespaces: str, every: float = 0.1) -> It
     """While this is open, runs in `namespaces` that are deactivated or suspended stop as with the real controllers."""
     with contextlib.closing(Api(plane.admin)) as api:
 
-        def step() -> None:
-            for namespace in namespaces:
-                _step(api, namespace)
+        def step() -> bool:
+            done = [_step(api, namespace) for namespace in namespaces]
+            return not all(done)
 
         with control_loop(step, every=every, revision=plane.revision, name="controllers"):
             yield
 
 
-def _step(api: Api, namespace: str) -> None:
+def _step(api: Api, namespace: str) -> bool:
+    """Do the next step for all runs of the namespace. Returns False if one was changed in the meantime."""
     try:
         for workload in api.items(f"{KUEUE}/namespaces/{namespace}/workloads"):
             if "deletionTimestamp" in workload["metadata"]:
@@ -71,6 +72,8 @@ def _step(api: Api, namespace: str) -> None:
     except ApiError as error:
         if error.status not in (404, 409):  # deleted or changed in the meantime
             raise
+        return False
+    return True
 
 
 def _evict(api: Api, workload: Object) -> None:

@@ -74,7 +74,7 @@ def _run_step(plane: ControlPlane, make: Callable[[Api], Callable[[], None]], *,
     with contextlib.closing(Api(plane.admin)) as api:
         step = make(api)
 
-        def ignore_conflicts() -> None:
+        def ignore_conflicts() -> bool:
             try:
                 step()
             except (ApiError, urllib3.exceptions.HTTPError) as error:
@@ -82,6 +82,8 @@ def _run_step(plane: ControlPlane, make: Callable[[Api], Callable[[], None]], *,
                 # is a bug.
                 if isinstance(error, ApiError) and error.status not in (404, 409):
                     raise
+                return True
+            return False
 
         with control_loop(ignore_conflicts, revision=None if timed else plane.revision, name="fake-controller"):
             yield
