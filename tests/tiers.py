@@ -21,8 +21,8 @@ from dataclasses import dataclass
 class Tier:
     """Tests of one kind. `files` is a pattern of their paths. A file belongs to the first tier that matches.
 
-    The tiers start in the order of TIERS. The two large groups come before the many small files, which then fill the
-    end of both processes.
+    The tiers start in the order of TIERS. The two large groups come first: each fills a process. The small files fill
+    the third one, and the end of all.
 
     quick: `make test` runs all tests of the tier. group: the tests of one group run one after the other in one process,
     because they share fixtures that start slowly; with "", the tests of each file are a separate group.
@@ -47,6 +47,19 @@ TIERS = (
         group="training",
     ),
     Tier(
+        "cluster",
+        "the launcher in front of a real control plane",
+        r"tests/((products/\w+/)?cluster/(?!test_pages\.py)|charts/test_queues_live\.py)",
+        group="cluster",
+    ),
+    # These tests also train, so they start after the containers.
+    Tier(
+        "pages",
+        "the commands that pages and the notebook show, run as shown",
+        r"tests/(docs/test_local_pages|cluster/test_pages|test_notebook)\.py",
+        group="cluster",
+    ),
+    Tier(
         "compiler",
         "the TPU compiler, in the child of a forecast",
         r"tests/(trainer/test_aot\w*\.py|products/planner/(cli/test_forecast\.py::test_a_real_forecast|test_presets_tuned))",
@@ -58,19 +71,6 @@ TIERS = (
     ),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
     Tier("cli", "the launcher as a user types it", r"tests/(products/\w+/)?cli/", quick=True),
-    # These tests also train, so they start after the containers.
-    Tier(
-        "pages",
-        "the commands that pages and the notebook show, run as shown",
-        r"tests/(docs/test_local_pages|cluster/test_pages|test_notebook)\.py",
-        group="cluster",
-    ),
-    Tier(
-        "cluster",
-        "the launcher in front of a real control plane",
-        r"tests/((products/\w+/)?cluster/|charts/test_queues_live\.py)",
-        group="cluster",
-    ),
     Tier("charts", "the charts, rendered by Helm and checked against the CRDs", r"tests/charts/", quick=True),
     Tier("unit", "functions, tables, pages, the wheel", r"tests/", quick=True),
 )
