@@ -49,14 +49,7 @@ TIERS = (
     Tier(
         "cluster",
         "the launcher in front of a real control plane",
-        r"tests/((products/\w+/)?cluster/(?!test_pages\.py)|charts/test_queues_live\.py)",
-        group="cluster",
-    ),
-    # These tests also train, so they start after the containers.
-    Tier(
-        "pages",
-        "the commands that pages and the notebook show, run as shown",
-        r"tests/(docs/test_local_pages|cluster/test_pages|test_notebook)\.py",
+        r"tests/((products/\w+/)?cluster/|charts/test_queues_live\.py)",
         group="cluster",
     ),
     Tier(
@@ -70,6 +63,13 @@ TIERS = (
         r"tests/(tools/|prose/|workflows/test_machine|unit/test_(e2e_|tiers|compiled_programs))",
     ),
     Tier("browser", "reports in Chromium (make test-browser)", r"tests/browser/", group="browser"),
+    # These tests also train, so they start after the containers.
+    Tier(
+        "pages",
+        "the commands that pages and the notebook show, run as shown",
+        r"tests/(docs/test_local_pages|test_notebook)\.py",
+        group="pages",
+    ),
     Tier("cli", "the launcher as a user types it", r"tests/(products/\w+/)?cli/", quick=True),
     Tier("charts", "the charts, rendered by Helm and checked against the CRDs", r"tests/charts/", quick=True),
     Tier("unit", "functions, tables, pages, the wheel", r"tests/", quick=True),

@@ -45,6 +45,8 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                # The garbage collector took a fifth of the API server's time.
+                env={**os.environ, "GOGC": "300"},
                 process_group=self._watch.pid,
             )
 

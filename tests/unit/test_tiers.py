@@ -26,7 +26,7 @@ CHECKOUT = Path(__file__).parents[2]
         ("tests/trainer/test_aot_memory.py", "compiler"),
         ("tests/charts/test_queues.py", "charts"),
         ("tests/charts/test_queues_live.py", "cluster"),
-        ("tests/cluster/test_pages.py", "pages"),
+        ("tests/cluster/test_pages.py", "cluster"),
         ("tests/image/containers/test_node.py", "image"),
     ],
 )
