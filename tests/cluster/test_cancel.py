@@ -51,10 +51,10 @@ def test_a_cancelled_run_holds_nothing_and_can_resume(
     )
     with controllers(control_plane, cli.namespace), kuberay_removes_finalizers(admin, cli.namespace):
         done = cli("cancel", *here, "-o", "json")
-        assert (done.code, done.err) == (
-            0,
-            f'Cancelling the run "demo" ({cli.target})…\nThe run "demo" is cancelled.\n',
-        )
+        # On a busy machine, it also reports that it waits.
+        lines = [line for line in done.err.splitlines() if not line.startswith("Waiting for the run ")]
+        said = [f'Cancelling the run "demo" ({cli.target})…', 'The run "demo" is cancelled.']
+        assert (done.code, lines) == (0, said), done.err
         assert (done.json["state"], done.json["reason"]) == ("cancelled", "Cancelled.")
         assert done.json["ended"]
         assert pods(cli, admin) == []
