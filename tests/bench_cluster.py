@@ -198,7 +198,9 @@ def _live(what: str, arguments: Sequence[str]) -> Iterator[Row]:
         begin = sum(process.cpu_times()[:2]), time.monotonic()
         while time.monotonic() < begin[1] + end:
             if url:  # as the page does, but more often
-                httpx.get(url, follow_redirects=True, cookies=httpx.Cookies())
+                state = httpx.get(url, follow_redirects=True, timeout=60).raise_for_status().json()
+                if len(state["runs"]) < RUNS:
+                    raise SystemExit(f"The board shows {len(state['runs'])} runs: {state['notes']}")
             shell.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=5)
     share = (sum(process.cpu_times()[:2]) - begin[0]) / (time.monotonic() - begin[1])
     memory = process.memory_info().rss / 1e9

@@ -1,7 +1,7 @@
 """The state of the board: queues with their quota, and runs with their progress. One thread reads it.
 
 Reading a thousand runs takes a second of processor time, so the pause between two readings follows from the time that
-the last one took (`SHARE`). Nothing is read while no page is open.
+the process has used since the last one (`SHARE`). Nothing is read while no page is open.
 """
 
 from __future__ import annotations
@@ -66,14 +66,16 @@ class Board:
         return self._text
 
     def _follow(self) -> None:
+        used = time.process_time()
         while True:
             self._wanted.wait()
-            started = time.thread_time()
             try:
                 state = self._read()
             except Exception as error:  # the page shows it, and the next reading may work
                 state = {"queues": None, "runs": [], "notes": [sentence(error)]}
-            pause = max(LEAST_PAUSE, (time.thread_time() - started) / SHARE)
+            # Of all threads since the last reading: those that list, and that which shows the state.
+            before, used = used, time.process_time()
+            pause = max(LEAST_PAUSE, (used - before) / SHARE)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self._text = json.dumps({"made": now, "pause": round(pause), **state}, default=str)
             self._ready.set()
