@@ -21,8 +21,8 @@ from dataclasses import dataclass
 class Tier:
     """Tests of one kind. `files` is a pattern of their paths. A file belongs to the first tier that matches.
 
-    The tiers start in the order of TIERS. The two large groups come first: each fills a process. The small files fill
-    the third one, and the end of all.
+    The tiers start in the order of TIERS. The two large groups come before the many small files, which then fill the
+    end of both processes.
 
     quick: `make test` runs all tests of the tier. group: the tests of one group run one after the other in one process,
     because they share fixtures that start slowly; with "", the tests of each file are a separate group.
