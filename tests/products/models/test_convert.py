@@ -71,7 +71,7 @@ def test_ctrl_c_lets_the_child_remove_what_is_not_finished(tmp_path: Path) -> No
     """Its process group has its own session, so the terminal does not send it the signal."""
     begun, removed = tmp_path / "begun", tmp_path / "removed"
     body = (
-        f"open({str(begun)!r}, 'w').close()\ntry: time.sleep(60)\nexcept KeyboardInterrupt: "
+        f"try: open({str(begun)!r}, 'w').close(); time.sleep(60)\nexcept KeyboardInterrupt: "
         f"open({str(removed)!r}, 'w').close()"
     )
     code = (
