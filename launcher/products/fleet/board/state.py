@@ -73,7 +73,7 @@ class Board:
                 state = self._read()
             except Exception as error:  # the page shows it, and the next reading may work
                 state = {"queues": None, "runs": [], "notes": [sentence(error)]}
-            # Of all threads since the last reading: those that list, and that which shows the state.
+            # All threads count: those that list, and that which shows the state.
             before, used = used, time.process_time()
             pause = max(LEAST_PAUSE, (used - before) / SHARE)
             now = datetime.now(UTC).isoformat(timespec="seconds")
