@@ -53,8 +53,8 @@ def test_a_cancelled_run_holds_nothing_and_can_resume(
         done = cli("cancel", *here, "-o", "json")
         # On a busy machine, it also reports that it waits.
         lines = [line for line in done.err.splitlines() if not line.startswith("Waiting for the run ")]
-        said = [f'Cancelling the run "demo" ({cli.target})…', 'The run "demo" is cancelled.']
-        assert (done.code, lines) == (0, said), done.err
+        expected = [f'Cancelling the run "demo" ({cli.target})…', 'The run "demo" is cancelled.']
+        assert (done.code, lines) == (0, expected), done.err
         assert (done.json["state"], done.json["reason"]) == ("cancelled", "Cancelled.")
         assert done.json["ended"]
         assert pods(cli, admin) == []
