@@ -14,13 +14,13 @@ from trainer.tuning.settings import Tuning
 
 # Keys of MaxText that change which arrays a checkpoint has, or their shapes. launcher/config/resume.py compares the
 # effective values, and so refuses before the submit.
-_OF_THE_MODEL = (
+OF_THE_MODEL = (
     *("model_name", "decoder_block", "base_emb_dim", "base_num_query_heads", "base_num_kv_heads", "base_mlp_dim"),
     *("base_moe_mlp_dim", "base_num_decoder_layers", "head_dim", "vocab_size", "num_experts", "scan_layers"),
     *("global_parameter_scale", "opt_type", "param_scan_axis"),
 )
 # Keys that change the form of a host's position in the text, with the values of a run that does not set them.
-_OF_THE_TEXT = {"packing": True, "grain_packing_type": "first_fit", "grain_worker_count": 0}
+OF_THE_TEXT = {"packing": True, "grain_packing_type": "first_fit", "grain_worker_count": 0}
 
 
 def check(config: RunConfig) -> None:
@@ -36,14 +36,14 @@ def check(config: RunConfig) -> None:
     if not isinstance(kept, dict):
         return
     theirs = kept.get("train") or {}
-    for key in _OF_THE_MODEL:
+    for key in OF_THE_MODEL:
         if theirs.get(key) != config.train.get(key):
             raise _refused(config, f"train.{key}", theirs.get(key), config.train.get(key), done)
     tuning = Tuning.of(kept)
     if config.corpus is not None and tuning.applies != config.tuning.applies:
         raise _refused(config, "tuning.method", tuning.method, config.tuning.method, done)
     if config.corpus is not None and not tuning.applies:
-        for key, default in _OF_THE_TEXT.items():
+        for key, default in OF_THE_TEXT.items():
             if (was := theirs.get(key, default)) != (now := config.train.get(key, default)):
                 raise _refused(config, f"train.{key}", was, now, done)
     adapters = tuning.lora
@@ -81,7 +81,7 @@ def _refused(config: RunConfig, what: str, was: object, now: object, done: int) 
         return "not set" if value is None else str(value)
 
     new = f"start a new run from its weights (from: {config.name}@{done - 1})"
-    own_model = what.removeprefix("train.") in _OF_THE_MODEL and what != "train.opt_type"
+    own_model = what.removeprefix("train.") in OF_THE_MODEL and what != "train.opt_type"
     if config.tuning.lora is not None or own_model:
         new = "submit under a new name"
     return ConfigError(

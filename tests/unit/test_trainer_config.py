@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tokenizers
 
+from launcher.config import resume as launcher_resume
 from launcher.config.checks import rules as checks
 from launcher.config.checks import this_machine
 from launcher.config.plan import plan_launch
@@ -18,6 +19,7 @@ from launcher.config.values.files import Values, chart_defaults, load
 from trainer import checks as trainer_checks
 from trainer import config as trainer_config
 from trainer import maxtext_keys, maxtext_setup
+from trainer import resume as trainer_resume
 from trainer.errors import ConfigError
 from trainer.failures import describe
 from trainer.loop import environment
@@ -173,6 +175,25 @@ def test_a_key_that_slipway_owns_is_rejected_without_the_launcher_too(tmp_path: 
     config.path.write_text(json.dumps(tree))
     with pytest.raises(ConfigError, match=r"train.run_name is set by Slipway"):
         trainer_checks.check(trainer_config.read(config.path))
+
+
+# Values of the keys below that are not sizes.
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "model_name": ("default", "llama2-7b"),
+    "decoder_block": ("llama2", "gemma"),
+    "opt_type": ("adamw", "sgd"),
+    "scan_layers": (True, False),
+    "packing": (True, False),
+    "grain_packing_type": ("first_fit", "best_fit"),
+}
+
+
+@pytest.mark.parametrize("key", [*trainer_resume.OF_THE_MODEL, *trainer_resume.OF_THE_TEXT])
+def test_a_change_that_the_trainer_refuses_is_refused_before_the_submit(key: str) -> None:
+    was, now = CHANGES.get(key, (2, 4))
+    old, new = ({"data": {"corpus": {"url": "text"}}, "train": {key: value}} for value in (was, now))
+    changes = launcher_resume.obstacles(old, new, 6)
+    assert any(change.startswith(f"train.{key}: ") for change in changes)
 
 
 def with_vocabulary(config: trainer_config.RunConfig, rows: int) -> trainer_config.RunConfig:
