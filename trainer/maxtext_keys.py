@@ -15,7 +15,7 @@ from trainer.starting_weights import weights_of
 from trainer.tuning import lora
 
 AUTO = "auto"
-"""The value of train.checkpoint_period with which trainer/checkpoint_period.py chooses it."""
+"""The value of train.checkpoint_period with which trainer/training/checkpoint_period.py chooses it."""
 
 _OWN_SAVES = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing", "enable_continuous_checkpointing")
 """MaxText's keys with which another component decides when to write a checkpoint."""
@@ -78,7 +78,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
     if config.corpus is not None:
         owned |= {
             "dataset_type": "grain",
-            # MaxText's Parquet pipeline reads documents from a column `text`; trainer/loop.py supplies ours.
+            # MaxText's Parquet pipeline reads documents from a column `text`; trainer/training/batches.py supplies ours.
             "grain_file_type": "parquet",
             "grain_train_files": "data.files",
             "grain_eval_files": "data.heldOut",
@@ -117,7 +117,7 @@ def derived_keys(config: RunConfig) -> dict[str, Any]:
                 f"train.checkpoint_period is auto, but train.{other[0]} decides when to write checkpoints; set a "
                 "number of steps, or remove the other key."
             )
-        keys["checkpoint_period"] = 1  # MaxText asks trainer/loop.py after each step
+        keys["checkpoint_period"] = 1  # MaxText asks trainer/training/saving.py after each step
     if config.corpus is not None:
         keys = {**_TEXT_DEFAULTS, **keys}
         keys.update(_evaluation(config, keys))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 
-from trainer import slow_hosts
 from trainer.__main__ import main
+from trainer.training import slow_hosts
 
 if __name__ == "__main__":
     slow_hosts._SECONDS_BETWEEN_PROBES /= 10

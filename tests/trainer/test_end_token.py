@@ -12,7 +12,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trainer import deferred_imports, end_token
+from trainer import deferred_imports
+from trainer.training import end_token
 
 LENGTH, END = 12, 1
 TEXTS = ["a b c", "d", "e f g h a b c d e f g h a b", "c d"]

@@ -1,4 +1,4 @@
-"""The choice of train.checkpoint_period: auto (trainer/checkpoint_period.py).
+"""The choice of train.checkpoint_period: auto (trainer/training/checkpoint_period.py).
 
 tests/trainer/test_without_ray.py trains and resumes with it.
 """
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from trainer import maxtext_keys
-from trainer.checkpoint_period import (
+from trainer.config import RunConfig
+from trainer.errors import ConfigError
+from trainer.training.checkpoint_period import (
     FIRST_STEPS,
     HOST_HOURS,
     LONGEST_SECONDS,
@@ -22,8 +24,6 @@ from trainer.checkpoint_period import (
     failures_of,
     mean_time_between_failures,
 )
-from trainer.config import RunConfig
-from trainer.errors import ConfigError
 
 DAY = 86400.0
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer import data, mixture
+from trainer import data
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
+from trainer.training import mixture
 from trainer.tuning import pipeline
 
 LENGTH, BATCH = 16, 4

@@ -1,10 +1,12 @@
-"""The comparison of the hosts' times (trainer/slow_hosts.py). tests/trainer/test_without_ray.py pauses a real host."""
+"""The comparison of the hosts' times (trainer/training/slow_hosts.py).
+
+tests/trainer/test_without_ray.py pauses a real host."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainer.slow_hosts import HostTimes, slow
+from trainer.training.slow_hosts import HostTimes, slow
 
 
 def times(**changes: HostTimes) -> dict[int, HostTimes]:

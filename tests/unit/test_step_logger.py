@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import resource, sys
 from tensorboardX import SummaryWriter
-from trainer.step_logger import survive_storage_errors
+from trainer.training.step_logger import survive_storage_errors
 
 writer = SummaryWriter(sys.argv[1])
 survive_storage_errors(writer)

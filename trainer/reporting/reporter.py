@@ -124,7 +124,7 @@ class Reporter:
         self._later(lambda _: None, write=True)
 
     def on_event(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Keep a slow host (trainer/slow_hosts.py) in the record."""
+        """Keep a slow host (trainer/training/slow_hosts.py) in the record."""
         if event == "slow_host":
             row = {"time": now(), **{key: fields[key] for key in ("host", "node", "message")}}
             self._later(lambda attempt: attempt.setdefault("slow_hosts", []).append(row), write=True)

@@ -57,7 +57,7 @@ _RESTART = (
 GUARDS = (
     Guard(
         "a stop that is announced writes a checkpoint",
-        [("trainer/loop.py", "            self._wait(manager)\n", "            return False\n")],
+        [("trainer/training/saving.py", "            self._wait(manager)\n", "            return False\n")],
         "stopped",
         r"\d+ steps were lost; at most 0 may be\.",
     ),
@@ -65,7 +65,7 @@ GUARDS = (
         "a restart continues at its place in the data",
         [
             (
-                "trainer/loop.py",
+                "trainer/training/hooks.py",
                 "is None:\n                return hooks._load(loader)\n",
                 "is None:\n                loader.data_iterator.reset()\n                return hooks._load(loader)\n",
             )
@@ -75,7 +75,7 @@ GUARDS = (
     ),
     Guard(
         "checkpoints are written while the run trains",
-        [("trainer/loop.py", "saved = self._save(manager, step, *args, **kwargs)", "saved = False")],
+        [("trainer/training/saving.py", "saved = self._save(manager, step, *args, **kwargs)", "saved = False")],
         "supervisor-killed",
         r"1\d steps were lost; at most 10 may be\.",
     ),

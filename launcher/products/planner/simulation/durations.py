@@ -24,7 +24,9 @@ OVERRUN = 0.05
 reaches such a time shows that it was too short; a deadline and measured steps have no such error."""
 
 LONGEST_AUTO = 3600.0
-"""Seconds between two checkpoints, at most, with train.checkpoint_period: auto (trainer/checkpoint_period.py)."""
+"""Seconds between two checkpoints, at most, with train.checkpoint_period: auto.
+
+The source is trainer/training/checkpoint_period.py."""
 
 
 class Source(StrEnum):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.metrics import MetricsFile, now, print_line, write_event
 
 if TYPE_CHECKING:
-    from trainer.loop import Hooks
+    from trainer.training.hooks import Hooks
 
 
 def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
@@ -88,8 +88,7 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
                 line = self._train_line(metrics["scalar"], step)
             elif self._file is not None and metric_type == "eval":
                 loss = float(metrics["scalar"]["eval/avg_loss"])
-                measures = hooks.evaluation.take() if hooks.evaluation is not None else {}
-                line = {"step": step + 1, "eval_loss": loss, **measures, "time": now()}
+                line = {"step": step + 1, "eval_loss": loss, **hooks.tuned.evaluated(), "time": now()}
             if self._file is not None and line is not None:
                 self._file.write(line)
                 hooks.telemetry.line(line)
@@ -122,13 +121,7 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
             for name, key in (("grad_norm", "learning/raw_grad_norm"), ("param_norm", "learning/param_norm")):
                 if key in scalars:
                     line[name] = float(scalars[key])
-            if hooks.reader is not None:
-                line |= hooks.reader.measured(scalars)
-            if hooks.shares is not None:
-                line["mixture"] = hooks.shares.of(scalars)
-                if "epoch" in line:
-                    line["epoch"] = min(source["epoch"] for source in line["mixture"].values())
-            return line
+            return line | hooks.batches.measured(scalars)
 
     return Logger
 
