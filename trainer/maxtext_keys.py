@@ -78,7 +78,7 @@ def owned_keys(config: RunConfig) -> dict[str, Any]:
     if config.corpus is not None:
         owned |= {
             "dataset_type": "grain",
-            # MaxText's Parquet pipeline reads documents from a column `text`; trainer/training/batches.py supplies ours.
+            # MaxText's pipeline reads a column `text`; trainer/training/batches.py supplies our documents.
             "grain_file_type": "parquet",
             "grain_train_files": "data.files",
             "grain_eval_files": "data.heldOut",

@@ -1,4 +1,4 @@
-"""What Slipway replaces in MaxText's training loop, in memory and for this process only.
+"""The parts of MaxText's training loop that Slipway replaces, in memory and for this process only.
 
 `hooks` installs the replacements: the batches (`batches`), the metrics (`step_logger`), when a checkpoint is written
 relative to them (`saving`) and how it is loaded (`restored_state`). `tuned_steps` adds what a step of fine-tuning

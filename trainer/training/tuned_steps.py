@@ -1,4 +1,4 @@
-"""What a step of fine-tuning needs beside its batch: the reference of DPO, the measures of pairs, and samples."""
+"""The additions to a step of fine-tuning: the reference of DPO, the measures of pairs, and samples."""
 
 from __future__ import annotations
 
