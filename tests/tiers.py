@@ -247,8 +247,9 @@ LONG = frozenset(
         "tests/browser/test_report_page.py::test_one_run_and_twenty_fit[1920]",
         # Compiles a preset that is fast by an earlier forecast again.
         "tests/products/planner/test_presets_tuned.py::test_the_first_is_as_fast_as_it_says",
-        # Three trainings under Ray, and one that is interrupted.
+        # Three trainings under Ray, two of one host, and one that is interrupted.
         "tests/products/drill/test_drill.py::test_a_killed_worker_and_a_stop_cost_what_the_pages_promise",
+        "tests/products/drill/test_drill.py::test_a_storage_that_refuses_costs_what_the_pages_promise",
         "tests/products/drill/test_drill.py::test_ctrl_c_leaves_nothing",
         # Trainings of the fakes in a cluster of their own. The other tests of this file create nothing.
         "tests/products/drill/cluster/test_cluster_drill.py::test_a_drill_passes_and_leaves_nothing",

@@ -73,6 +73,8 @@ def with_fault(fault: Fault[Any], place: Place, expected: Mapping[int, tuple[Any
             drilled.to_the_end()
         except Stuck as error:
             drilled.stuck = error.message
+        finally:
+            fault.undo(run)
         return judge(fault, drilled.observed(len(expected)), expected, place.period)
 
 
@@ -103,6 +105,7 @@ class _Drilled:
             _until(lambda: run.status().state.ended, "end after the fault", place)
             if run.status().state == "succeeded":
                 raise Stuck("The fault did not end the run.")
+            self._fault.undo(run)
             run.submit()
         deadline = time.monotonic() + place.patience
         while not run.status().state.ended:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Fault[Run]:
     """A fault. `inject` breaks a run that trains.
 
-    `free`: it may cost no step, because it was announced. `notified`: the notifications that must arrive.
-    `resubmit`: the run ends, and is submitted again. `silent`: the webhook is down. `periods`: the
-    periods of checkpoints whose steps it may cost.
+    `free`: it may cost no step, because it was announced. `notified`: the notifications that must arrive. `resubmit`:
+    the run ends, `undo` repairs what `inject` broke, and the run is submitted again. `silent`: the webhook is down.
+    `periods`: the periods of checkpoints whose steps it may cost.
     """
 
     name: str
@@ -23,3 +23,4 @@ class Fault[Run]:
     resubmit: bool = False
     silent: bool = False
     periods: int = 1
+    undo: Callable[[Run], None] = lambda _: None

@@ -42,6 +42,17 @@ def test_a_killed_worker_and_a_stop_cost_what_the_pages_promise(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_storage_that_refuses_costs_what_the_pages_promise(tmp_path: Path) -> None:
+    process = drill(tmp_path, "--fault", "storage-refused", "--set", "slice.hosts=1", "-o", "json")
+    out, err = process.communicate(timeout=1500)
+    certificate = json.loads(out)
+    assert process.returncode == 0, (certificate, err)
+    (refused,) = certificate["faults"]
+    assert refused["steps_lost"] <= 2 * certificate["checkpoint_period"]
+    assert refused["identical"]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_nothing(tmp_path: Path, number: int) -> None:
     process = drill(tmp_path, "--fault", "stopped")

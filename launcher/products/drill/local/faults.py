@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import resource
 import signal
+from array import array
 from dataclasses import replace
 
 from launcher.products.drill.faults import Fault
@@ -13,6 +16,7 @@ from launcher.products.drill.local.run import LocalRun
 _WORKER, _TRAINER = "ray::RayTrainWorker", "-m trainer "
 _FULL = 64 << 10
 """Bytes that a file may have while the storage is full: metrics.jsonl is smaller, a checkpoint is larger."""
+_GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10  # linux/fs.h
 
 
 def _processes(run: LocalRun, pattern: str) -> list[int]:
@@ -47,6 +51,24 @@ def _fill_storage(run: LocalRun) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_FULL, resource.RLIM_INFINITY))
 
 
+def _refuse_storage(run: LocalRun, *, refused: bool = True) -> None:
+    if os.geteuid():
+        run.checkpoints.chmod(0o500 if refused else 0o700)
+        return
+    folder, flags = os.open(run.checkpoints, os.O_RDONLY), array("i", [0])
+    try:  # no permission applies to root, but this attribute does
+        fcntl.ioctl(folder, _GET_FLAGS, flags)
+        flags[0] = flags[0] | _IMMUTABLE if refused else flags[0] & ~_IMMUTABLE
+        fcntl.ioctl(folder, _SET_FLAGS, flags)
+    finally:
+        os.close(folder)
+
+
+def _allow_storage(run: LocalRun) -> None:
+    with contextlib.suppress(OSError):  # the file system does not have the attribute, and so refused nothing
+        _refuse_storage(run, refused=False)
+
+
 FAULTS: tuple[Fault[LocalRun], ...] = (
     Fault("worker-killed", "SIGKILL to the process of one host", _kill_worker),
     Fault("node-killed", "SIGKILL to Ray's raylet, as if the node were gone", _kill_raylet),
@@ -65,6 +87,15 @@ FAULTS: tuple[Fault[LocalRun], ...] = (
         notified=("ended",),
         resubmit=True,
         periods=2,  # a checkpoint is written while the training continues: its error is known at the next one
+    ),
+    Fault(
+        "storage-refused",
+        "the storage refuses checkpoints, which ends the run; it is submitted again when they are allowed",
+        _refuse_storage,
+        notified=("ended",),
+        resubmit=True,
+        periods=2,
+        undo=_allow_storage,
     ),
     Fault("webhook-down", "the webhook refuses connections", lambda _: None, free=True, notified=(), silent=True),
 )

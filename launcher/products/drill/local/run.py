@@ -23,7 +23,7 @@ class LocalRun(DrillRun):
     """A run in `folder`, which has its name. `ray`: its workers are processes of Ray."""
 
     def __init__(self, folder: Path, plan: LaunchPlan, webhook: Webhook | None, *, ray: bool) -> None:
-        self.name, self.ray = folder.name, ray
+        self.name, self.ray, self.checkpoints = folder.name, ray, folder / "checkpoints"
         self._folder, self._plan, self._webhook = folder, plan, webhook
 
     def metrics(self) -> Iterable[dict[str, Any]]:
