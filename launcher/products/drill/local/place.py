@@ -48,6 +48,8 @@ class LocalPlace:
             if webhook is not None and fault is not None and fault.silent:
                 webhook.close()
                 sets.append("notify.events={started,ended}")  # one is sent while the run trains
+            if fault is not None and fault.resubmit:
+                sets.append("run.maxRestarts=0")  # what the fault broke stays broken until the run is submitted again
             run = LocalRun(self._runs / name, self._training.plan(name, sets), webhook, ray=self.ray)
             run.submit()
             yield run
