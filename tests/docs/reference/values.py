@@ -24,8 +24,8 @@ Unknown keys are errors. For how files are merged, see
 
 _QUEUES = """\
 The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. In the keys,
-`NAME` is a name that you choose. A key of an entry that is `null` has its default. For how the values work together, see
-[Share a cluster between teams](../how-to/share-a-cluster.md)."""
+`NAME` is a name that you choose. A key of an entry that is `null` has its default. For how the values work together,
+see [Share a cluster between teams](../how-to/share-a-cluster.md)."""
 
 
 _CLUSTER = """\
