@@ -13,6 +13,7 @@ from launcher.config.accelerators import GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, 
 from launcher.config.values.files import chart_defaults
 from launcher.k8s.nodes import Node
 from launcher.k8s.objects import Object
+from launcher.products.common.gpus import PARTS, division
 from launcher.products.gke.google import Google
 from launcher.products.gke.plan import MANAGED_LABEL
 
@@ -30,9 +31,6 @@ _PRODUCTS = (
     (r"A100-.*40GB.*", "a100-40gb"),
     (r"L4", "l4"),
 )
-# Labels of nodes whose GPUs are divided or shared: their nvidia.com/gpu is not a number of GPUs.
-_PARTITION = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-gpu-sharing-strategy")
-_DIVIDED = re.compile(r"-MIG-|-SHARED$")
 _WHOLE = re.compile(r"(nvidia|amd)\.com/gpu|google\.com/tpu")
 # Extended resources of networks, not of accelerators.
 _NETWORK = ("vpc.amazonaws.com/", "networking.gke.io", "rdma/")
@@ -120,13 +118,8 @@ def _group(node: Node, table: Mapping[str, Any]) -> Group | str:
     if not key and not extended:
         taint = next((each for each in node.taints if each.repels and not each.key.startswith(_PASSING)), None)
         return f"the taint {taint}, which runs do not tolerate; they are left out." if taint else _CPU
-    partition = next((f"{labels[key]}" for key in _PARTITION if labels.get(key)), "")
-    partition = partition or next((name for name in extended if name.startswith("nvidia.com/mig-")), "")
-    if partition or _DIVIDED.search(label) or labels.get("nvidia.com/gpu.replicas", "1") not in ("", "0", "1"):
-        return (
-            f"GPUs that are divided or shared ({partition or label or 'nvidia.com/gpu.replicas'}), which a quota of "
-            "whole GPUs cannot count; they are left out."
-        )
+    if divided := division(node):
+        return f"{PARTS.format(divided)}; they are left out."
     resource = next((name for name in extended if _WHOLE.fullmatch(name)), "")
     if not key:
         return f"the extended resource {extended[0]} and no label that names the accelerator; they are left out."
@@ -135,14 +128,8 @@ def _group(node: Node, table: Mapping[str, Any]) -> Group | str:
         where = "" if key in (TPU_LABEL, GPU_LABEL) else f", with labelKey: {key}"
         return f'the unknown accelerator "{label}"; add it to common.accelerators{where}.'
     reservation = labels.get("cloud.google.com/reservation-name", "")
-    provisioning = next((how for key, how in _PROVISIONING if labels.get(key) == "true"), "on-demand")
-    group = Group(
-        name,
-        labels.get(_TOPOLOGY, ""),
-        labels.get(_TYPE, ""),
-        "reservation" if reservation else provisioning,
-        reservation,
-    )
+    found = ["reservation"] * bool(reservation) + [how for key, how in _PROVISIONING if labels.get(key) == "true"]
+    group = Group(name, labels.get(_TOPOLOGY, ""), labels.get(_TYPE, ""), [*found, "on-demand"][0], reservation)
     if key in (TPU_LABEL, GPU_LABEL):
         return group
     if not resource:
