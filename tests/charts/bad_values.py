@@ -739,6 +739,23 @@ BAD = [
     InvalidValues("pods.extraVolumes.ca", "pods: {extraVolumes: {ca: {}}}", "minProperties: got 0, want 1"),
     InvalidValues("pods.extraVolumes", "pods: {extraVolumes: {A b: {emptyDir: {}}}}", '"A b" is not a valid name;'),
     InvalidValues(
+        "pods.extraVolumes.ca",
+        "pods: {extraVolumes: {ca: {configMap: {name: a}, emptyDir: {}}}}",
+        "has 2 sources; a volume has one. In an overlay, null removes that of another file.",
+    ),
+    InvalidValues(
+        "pods.extraVolumes.ca.emptyDir", "pods: {extraVolumes: {ca: {emptyDir: Memory}}}", "got string, want"
+    ),
+    InvalidValues(
+        "pods.affinity.nodeaffinity", "pods: {affinity: {nodeaffinity: {}}}", "additional properties 'nodeaffinity' not"
+    ),
+    InvalidValues("pods.affinity.nodeAffinity", "pods: {affinity: {nodeAffinity: [a]}}", "got array, want null or"),
+    InvalidValues(
+        "worker.pods.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        "worker: {pods: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {a: b}}}}}",
+        "got object, want array",
+    ),
+    InvalidValues(
         "head.pods.initContainers",
         "head: {pods: {initContainers: {ray-head: {image: i}}}}",
         "already have a container ray-head",

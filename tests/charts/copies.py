@@ -56,11 +56,22 @@ _MAPS = [
         "storage.sidecarLimits",
         "data.mixture",
         "pods.*",
+        "pods.extraVolumes.*",
     ),
     *(
         f"{part}.{key}"
         for part in ("head", "worker")
-        for key in ("env", "secretEnv", "envFrom", "nodeSelector", "avoidNodes", "tolerations", "pods", "pods.*")
+        for key in (
+            "pods",
+            "pods.*",
+            "pods.extraVolumes.*",
+            "env",
+            "secretEnv",
+            "envFrom",
+            "nodeSelector",
+            "avoidNodes",
+            "tolerations",
+        )
     ),
 ]
 Node = dict[str, Any]

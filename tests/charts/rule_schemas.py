@@ -39,11 +39,13 @@ _NUMBERS: Mapping[str, Node] = {
 def in_templates(rule: Rule) -> bool:
     """Return whether JSON Schema cannot express a rule, so that charts/common/templates/_rules.tpl has it.
 
-    A schema cannot compare two keys or look up a row of a table, and does not see the name of a release.
+    A schema cannot compare two keys or look up a row of a table, does not see the name of a release, and counts the
+    keys of an entry that null removes.
     """
     of_row = any(key.startswith("accelerator.") or "{" in key for key in rule.get("when", {}))
     compares = "equals" in rule or "{name}" in rule.get("when", {}).values()
-    return of_row or compares or rule.get("each", False) or rule["keys"] == ["run.name"]
+    counts = "longest" in rule and "*" in rule["keys"][0]
+    return of_row or compares or counts or rule.get("each", False) or rule["keys"] == ["run.name"]
 
 
 def with_rules(chart: str, schema: Node, table: Rule) -> Node:

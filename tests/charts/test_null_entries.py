@@ -60,7 +60,11 @@ def base(chart: str) -> Tree:
     text = (CHARTS / "queues" / "ci" / "everything-values.yaml").read_text() if chart == "queues" else RUN
     tree: Tree = yaml.safe_load(text)
     tree |= yaml.safe_load(TABLE)
-    if chart != "queues":
+    if chart == "queues":
+        amounts = {"cpu": "8", "memory": "8Gi", "resources": {"ephemeral-storage": "1Ti"}}
+        tree["cohorts"]["all"]["quota"]["cpu"] = amounts
+        tree["priorities"]["normal"]["description"] = "Not the default, which null removes."
+    else:
         tree["head"]["pods"], tree["worker"]["pods"] = copy.deepcopy(tree["pods"]), copy.deepcopy(tree["pods"])
     if chart == "run":
         tree |= {"run": {"kind": "ray-job", "name": "a-run"}}
@@ -87,14 +91,22 @@ def at(tree: Tree, path: tuple[str, ...]) -> Iterator[Tree]:
             yield from at(tree[key], path[1:])
 
 
-def with_entries(chart: str, entry: Any) -> Tree:
-    """Return the base with `entry` under the key "gone" of every map of entries. Fails if the base lacks a map."""
+def with_nulls(chart: str) -> Tree:
+    """Return the base with null under the key "gone" of every map of entries. Fails if the base lacks a map.
+
+    In an entry whose keys are known, null is under those that can be null and that the entry lacks.
+    """
     tree = base(chart)
     for path in sorted(maps(chart), key=len, reverse=True):
         found = list(at(tree, path))
         assert found, f"the base has no {path}"
+        schema: Tree = json.loads((CHARTS / chart / "values.schema.json").read_text())
+        for part in path:
+            schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
+        known = schema.get("properties", {}).items()
         for each in found:
-            each["gone"] = entry
+            for key in [key for key, child in known if "null" in child.get("type", ())] or ["gone"]:
+                each.setdefault(key, None)
     return tree
 
 
@@ -104,7 +116,7 @@ def test_null_removes_an_entry_of_every_map(
 ) -> None:
     first, null = tmp_path / "first.yaml", tmp_path / "null.yaml"
     first.write_text(yaml.safe_dump(base(chart)))
-    null.write_text(yaml.safe_dump(with_entries(chart, None)))
+    null.write_text(yaml.safe_dump(with_nulls(chart)))
     expected = template(helm, CHARTS / chart, [first])
     assert expected == template(helm, CHARTS / chart, [first, null])
 
@@ -168,13 +180,17 @@ def test_an_overlay_removes_a_team_with_its_queue_and_flavor(helm: Path, tmp_pat
     more["flavors"]["old"] = {"accelerator": "v5p", "topology": "2x2x1"}
     more["clusterQueues"]["b"] = {"quota": {"old": {"slices": 1}, "cpu": {"cpu": "8", "memory": "8Gi"}}}
     more["clusterQueues"]["a"]["quota"]["old"] = {"slices": 1}
+    more["clusterQueues"]["a"]["quota"]["cpu"] |= {"cpuLending": "4", "resources": {"ephemeral-storage": "1Ti"}}
     more["teams"]["b"] = {"clusterQueue": "b", "members": {"x@example.com": "User"}}
     more["teams"]["a"]["members"] = {"y@example.com": "User"}
     base_file.write_text(json.dumps(more))
     expected.write_text(json.dumps(kept))
     nulls: Tree = {
         "flavors": {"old": None},
-        "clusterQueues": {"b": None, "a": {"quota": {"old": None}}},
+        "clusterQueues": {
+            "b": None,
+            "a": {"quota": {"old": None, "cpu": {"cpuLending": None, "resources": {"ephemeral-storage": None}}}},
+        },
         "teams": {"b": None, "a": {"members": {"y@example.com": None}}},
     }
     over.write_text(json.dumps(nulls))

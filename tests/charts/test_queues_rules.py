@@ -430,7 +430,7 @@ SCHEMA = [
     ),
     (
         "clusterQueues: {product: {quota: {v6e-4x4: {slices: 0.5}}}}",
-        "at '/clusterQueues/product/quota/v6e-4x4/slices': got number, want integer",
+        "at '/clusterQueues/product/quota/v6e-4x4/slices': got number, want null or integer",
     ),
     (
         "clusterQueues: {product: {quota: {v6e-4x4: {borrowing: -1}}}}",
@@ -438,7 +438,7 @@ SCHEMA = [
     ),
     (
         "clusterQueues: {product: {quota: {v6e-4x4: {lending: all}}}}",
-        "at '/clusterQueues/product/quota/v6e-4x4/lending': got string, want integer",
+        "at '/clusterQueues/product/quota/v6e-4x4/lending': got string, want null or integer",
     ),
     (
         "clusterQueues: {product: {quota: {cpu: {cpu: [8]}}}}",
@@ -463,9 +463,9 @@ SCHEMA = [
     ("priorities: {high: {value: high}}", "at '/priorities/high/value': got string, want integer"),
     ("priorities: {urgent: {description: soon}}", "at '/priorities/urgent': missing property 'value'"),
     ("topologies: {racks: {}}", "at '/topologies/racks': missing property 'levels'"),
-    ("teams: {product: {members: [alice]}}", "at '/teams/product/members': got array, want object"),
+    ("teams: {product: {members: [alice]}}", "at '/teams/product/members': got array, want null or object"),
     ("teams: {product: {members: {alice: Person}}}", "at '/teams/product/members/alice': value must be one of"),
-    ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want boolean"),
+    ("teams: {product: {helm: 'yes'}}", "at '/teams/product/helm': got string, want null or boolean"),
     ("teams: [product]", "at '/teams': got array, want object"),
     ("resourceQuota: {pods: [5]}", "at '/resourceQuota/pods': got array, want"),
     ("teams: {product: {resourceQuota: {pods: [5]}}}", "at '/teams/product/resourceQuota/pods': got array, want"),

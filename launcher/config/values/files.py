@@ -23,7 +23,7 @@ from launcher.errors import LauncherError
 from launcher.paths import charts_dir, find_values_file
 
 # A team's null removes a limit that all teams have.
-_NULL_IS_A_VALUE = [("teams", "*", "resourceQuota")]
+_NULL_IS_A_VALUE = [("teams", "*", key) for key in ("resourceQuota", "limitRange")]
 
 
 def load(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], sets: Sequence[str] = ()) -> Values:
@@ -71,7 +71,10 @@ def chart_defaults(chart: str) -> Values:
 
 @cache
 def entry_maps(chart: str) -> Sequence[KeyPath]:
-    """Return the maps of a chart in which null removes an entry: those whose schema accepts null for every entry."""
+    """Return the maps of a chart in which null removes an entry: those whose schema accepts null for every entry.
+
+    Also the entries of maps, and the maps in them, with keys that can be null: an overlay unsets such a key.
+    """
     schema = json.loads((charts_dir() / chart / "values.schema.json").read_text(encoding="utf-8"))
     return [path for path in _nullable((), schema) if path not in _NULL_IS_A_VALUE]
 
@@ -82,5 +85,8 @@ def _nullable(path: KeyPath, schema: Mapping[str, Any]) -> Iterator[KeyPath]:
         if "null" in entries.get("type", ()):
             yield path
         yield from _nullable((*path, "*"), entries)
-    for key, child in schema.get("properties", {}).items():
+    keys = schema.get("properties", {})
+    if "*" in path and any("null" in child.get("type", ()) for child in keys.values()):
+        yield path
+    for key, child in keys.items():
         yield from _nullable((*path, key), child)

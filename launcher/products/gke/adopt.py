@@ -11,7 +11,9 @@ from typing import Any
 from launcher.config import accelerators
 from launcher.config.accelerators import GPU_LABEL, NVIDIA_RESOURCE, TPU_LABEL, label_key
 from launcher.config.values.files import chart_defaults
-from launcher.k8s.objects import Object, quantity
+from launcher.k8s.nodes import Node
+from launcher.k8s.objects import Object
+from launcher.products.common.gpus import PARTS, division
 from launcher.products.gke.google import Google
 from launcher.products.gke.plan import MANAGED_LABEL
 
@@ -29,12 +31,11 @@ _PRODUCTS = (
     (r"A100-.*40GB.*", "a100-40gb"),
     (r"L4", "l4"),
 )
-# Labels of nodes whose GPUs are divided or shared: their nvidia.com/gpu is not a number of GPUs.
-_PARTITION = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-gpu-sharing-strategy")
-_DIVIDED = re.compile(r"-MIG-|-SHARED$")
 _WHOLE = re.compile(r"(nvidia|amd)\.com/gpu|google\.com/tpu")
 # Extended resources of networks, not of accelerators.
 _NETWORK = ("vpc.amazonaws.com/", "networking.gke.io", "rdma/")
+# Taints that follow the state of a node.
+_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "DeletionCandidateOf")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class Group:
         return "-".join(filter(None, parts))
 
 
+_CPU = Group("cpu", "", "", "on-demand", "")
+
+
 @dataclass(frozen=True)
 class Adopted:
     """`values` for launcher cluster and launcher install queues, and sentences about what was left out."""
@@ -70,23 +74,23 @@ class Adopted:
 
 
 def is_plain(node: Object) -> bool:
-    """Return whether a node has no accelerator: neither the label of one, nor an extended resource."""
-    labels = node["metadata"].get("labels") or {}
-    return not any(labels.get(key) for key in (TPU_LABEL, GPU_LABEL, _NVIDIA, _AMD)) and not _extended(node)
+    """Return whether a node is for CPUs: no label of an accelerator, no extended resource, no taint of its own."""
+    return _group(Node(node), {}) == _CPU
 
 
-def allocatable(node: Object, resource: str) -> str:
-    """Return the amount of a resource that pods can request on a node."""
-    return str(((node.get("status") or {}).get("allocatable") or {}).get(resource) or 0)
+def capacity(nodes: Iterable[Object]) -> dict[str, float]:
+    """Return the cores and the GiB of memory that pods can request on the nodes for CPUs."""
+    plain = [Node(node) for node in nodes if is_plain(node)]
+    units = {"cpu": 1, "memory": 2**30}
+    return {name: float(sum(node.allocatable(name) for node in plain)) / unit for name, unit in units.items()}
 
 
-def _extended(node: Object) -> list[str]:
+def _extended(node: Node) -> list[str]:
     """Return the extended resources of a node that can be accelerators."""
-    amounts = (node.get("status") or {}).get("allocatable") or {}
     return sorted(
         name
-        for name in amounts
-        if "/" in name and "kubernetes.io/" not in name and not name.startswith(_NETWORK) and quantity(amounts[name])
+        for name in node.status.get("allocatable") or {}
+        if "/" in name and "kubernetes.io/" not in name and not name.startswith(_NETWORK) and node.allocatable(name)
     )
 
 
@@ -96,7 +100,7 @@ def from_nodes(nodes: Iterable[Object]) -> tuple[dict[Group, int], list[str]]:
     counts: Counter[Group] = Counter()
     left: Counter[str] = Counter()
     for node in nodes:
-        group = _group(node, table)
+        group = _group(Node(node), table)
         if isinstance(group, str):
             left[group] += 1
         else:
@@ -105,21 +109,17 @@ def from_nodes(nodes: Iterable[Object]) -> tuple[dict[Group, int], list[str]]:
     return dict(counts), notes
 
 
-def _group(node: Object, table: Mapping[str, Any]) -> Group | str:
+def _group(node: Node, table: Mapping[str, Any]) -> Group | str:
     """Return the group of a node, or why it is in none, as the end of "2 nodes have …"."""
-    labels = node["metadata"].get("labels") or {}
+    labels = node.labels
     key = next((key for key in (TPU_LABEL, GPU_LABEL, _NVIDIA, _AMD) if labels.get(key)), "")
     label = str(labels.get(key, ""))
     extended = _extended(node)
     if not key and not extended:
-        return Group("cpu", "", "", "on-demand", "")
-    partition = next((f"{labels[key]}" for key in _PARTITION if labels.get(key)), "")
-    partition = partition or next((name for name in extended if name.startswith("nvidia.com/mig-")), "")
-    if partition or _DIVIDED.search(label) or int(labels.get("nvidia.com/gpu.replicas") or 1) > 1:
-        return (
-            f"GPUs that are divided or shared ({partition or label or 'nvidia.com/gpu.replicas'}), which a quota of "
-            "whole GPUs cannot count; they are left out."
-        )
+        taint = next((each for each in node.taints if each.repels and not each.key.startswith(_PASSING)), None)
+        return f"the taint {taint}, which runs do not tolerate; they are left out." if taint else _CPU
+    if divided := division(node):
+        return f"{PARTS.format(divided)}; they are left out."
     resource = next((name for name in extended if _WHOLE.fullmatch(name)), "")
     if not key:
         return f"the extended resource {extended[0]} and no label that names the accelerator; they are left out."
@@ -128,19 +128,13 @@ def _group(node: Object, table: Mapping[str, Any]) -> Group | str:
         where = "" if key in (TPU_LABEL, GPU_LABEL) else f", with labelKey: {key}"
         return f'the unknown accelerator "{label}"; add it to common.accelerators{where}.'
     reservation = labels.get("cloud.google.com/reservation-name", "")
-    provisioning = next((how for key, how in _PROVISIONING if labels.get(key) == "true"), "on-demand")
-    group = Group(
-        name,
-        labels.get(_TOPOLOGY, ""),
-        labels.get(_TYPE, ""),
-        "reservation" if reservation else provisioning,
-        reservation,
-    )
+    found = ["reservation"] * bool(reservation) + [how for key, how in _PROVISIONING if labels.get(key) == "true"]
+    group = Group(name, labels.get(_TOPOLOGY, ""), labels.get(_TYPE, ""), [*found, "on-demand"][0], reservation)
     if key in (TPU_LABEL, GPU_LABEL):
         return group
     if not resource:
         return f"the label {key}: {label} and no GPUs that pods can request; they are left out."
-    return replace(group, label=(key, label), resource=resource, gpus=int(quantity(allocatable(node, resource))))
+    return replace(group, label=(key, label), resource=resource, gpus=int(node.allocatable(resource)))
 
 
 def _row(key: str, label: str, table: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher.k8s.objects import quantity
 from launcher.k8s.target import DEFAULT_TARGET, Target
 
 if TYPE_CHECKING:
@@ -91,12 +90,7 @@ def adopt_cluster(target: Target = DEFAULT_TARGET) -> Adopted:
     cluster = connect(target.context, target.namespace)
     nodes = cluster.list(NODE)
     groups, notes = adopt.from_nodes(nodes)
-    plain = [node for node in nodes if adopt.is_plain(node)]
-    capacity = {
-        "cpu": sum(float(quantity(adopt.allocatable(node, "cpu"))) for node in plain),
-        "memory": sum(float(quantity(adopt.allocatable(node, "memory"))) for node in plain) / 2**30,
-    }
-    adopted = adopt.values_of(groups, capacity)
+    adopted = adopt.values_of(groups, adopt.capacity(nodes))
     parts = str(cluster.context).split("_")
     own = {"gke": adopt.of_gke(*parts[1:])} if parts[0] == "gke" and len(parts) == 4 else {}
     return adopt.Adopted({**own, **adopted.values}, [*notes, *adopted.notes])

@@ -26,6 +26,8 @@ def examine(plan: Plan) -> Iterator[Finding]:
     except LauncherError as error:
         yield Finding(CLUSTER_PLAN, Level.UNKNOWN, subject, error.message, error.hint)
         return
+    for problem in plan.warnings:
+        yield Finding(CLUSTER_PLAN, Level.WARNING, subject, str(problem))
     for sentence in changes.conflicts:
         yield Finding(
             CLUSTER_PLAN, Level.PROBLEM, subject, f"{sentence.rstrip('.')}.", "Correct the values of the cluster."

@@ -192,6 +192,9 @@ def _windows(values: ClusterValues) -> Iterator[Problem]:
 
 def _flavors(values: ClusterValues) -> Iterator[Problem]:
     flavors = values.queues["flavors"]
+    if not flavors:
+        message = "the values have no flavors, so node pools are deleted; add the values of the queues: -f FILE."
+        yield values.problem("flavors", ("gke",), message, WARNING)
     for name in values.cluster["pools"]:
         if name not in flavors:
             near = closest(name, list(flavors))

@@ -86,7 +86,8 @@ class RayClusterBackend:
             except TokenNotSent as error:
                 warn(f"{error.message} {error.hint}")
             except LauncherError as error:
-                warn(error.message)
+                if ray_clusters.state_of(ray_cluster)[0] != "suspended":  # it waits in its queue, and has no runs
+                    warn(error.message)
         newest = [attempt for attempt in newest if sweep in ("", attempt.metadata.get(SWEEP, ""))]
         newest.sort(key=lambda attempt: int(attempt.job.get("start_time") or 0), reverse=True)
         statuses = []
@@ -237,8 +238,10 @@ class RayClusterBackend:
             except LauncherError as error:
                 if ours:
                     raise
-                # A cluster that was never ready has no runs yet; KubeRay may not have created its token's Secret.
-                if isinstance(error, ClusterError) or objects.is_true(ray_cluster, "RayClusterProvisioned"):
+                # A cluster that was never ready has no runs yet: it waits in its queue, or KubeRay has not created its
+                # token's Secret.
+                starts = isinstance(error, ClusterError) and ray_clusters.state_of(ray_cluster)[0] != "suspended"
+                if starts or objects.is_true(ray_cluster, "RayClusterProvisioned"):
                     silent = error
                 continue
             attempts += [newest] if newest is not None else []

@@ -24,8 +24,8 @@ Unknown keys are errors. For how files are merged, see
 
 _QUEUES = """\
 The values of [charts/queues](../../charts/queues/README.md), which `launcher install queues` installs. In the keys,
-`NAME` is a name that you choose. For how the values work together, see
-[Share a cluster between teams](../how-to/share-a-cluster.md)."""
+`NAME` is a name that you choose. A key of an entry that is `null` has its default. For how the values work together,
+see [Share a cluster between teams](../how-to/share-a-cluster.md)."""
 
 
 _CLUSTER = """\
@@ -81,7 +81,8 @@ def _page(title: str, intro: str, chart: str) -> str:
 
 
 def _rows(path: str, node: Node) -> Iterator[tuple[str, str, str, str]]:
-    inner = node.get("properties", {}) if path not in ("head.pods", "worker.pods") else {}  # the keys of pods
+    # The keys of pods, and fields of Kubernetes.
+    inner = node.get("properties", {}) if path not in ("head.pods", "worker.pods", "pods.affinity") else {}
     named = node.get("additionalProperties")
     default = json.dumps(node["default"], ensure_ascii=False) if "default" in node else ""
     yield code(path), _takes(node), code(default), node.get("description", "")
@@ -95,10 +96,12 @@ def _rows(path: str, node: Node) -> Iterator[tuple[str, str, str, str]]:
 
 def _takes(node: Node) -> str:
     if "enum" in node:
-        return ", ".join(code(json.dumps(member) if member == "" else member) for member in node["enum"])
+        members = [member for member in node["enum"] if member is not None]
+        return ", ".join(code(json.dumps(member) if member == "" else member) for member in members)
     kind = node.get("type", "")
     words = {"integer": "whole number", "string": "text", "boolean": "true, false", "object": "map", "array": "list"}
-    names = [words.get(each, each) for each in ([kind] if isinstance(kind, str) else kind)]
+    kinds = [kind] if isinstance(kind, str) else kind
+    names = [words.get(each, each) for each in kinds if each != "null" or node.get("default", "") is None]
     low, high = node.get("minimum"), node.get("maximum")
     bounds = [f"from {low}"] if low is not None else []
     if high is not None and high < 2**31 - 1:

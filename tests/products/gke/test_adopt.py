@@ -15,19 +15,23 @@ from launcher.releases import values as release_values
 Node = dict[str, Any]
 
 
-def with_resources(labels: dict[str, str], resources: dict[str, str]) -> Node:
-    return {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"cpu": "8", **resources}}}
+def with_resources(labels: dict[str, str], resources: dict[str, str], taint: str = "") -> Node:
+    spec = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+    status = {"allocatable": {"cpu": "8", **resources}}
+    return {"metadata": {"name": "n", "labels": labels}, "spec": spec, "status": status}
 
 
 EKS_LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "node.kubernetes.io/instance-type": "p5.48xlarge"}
 EKS = with_resources(EKS_LABELS, {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32"})
-EKS_CPU = with_resources({}, {"vpc.amazonaws.com/pod-eni": "9", "attachable-volumes-aws-ebs": "39"})
+CORDONED = "node.kubernetes.io/unschedulable"
+EKS_CPU = with_resources({}, {"vpc.amazonaws.com/pod-eni": "9", "attachable-volumes-aws-ebs": "39"}, CORDONED)
 
 
 def test_nodes_of_eks_become_a_flavor_with_a_row_for_their_label() -> None:
     groups, notes = adopt.from_nodes([EKS, EKS, EKS_CPU])
     assert notes == []
     assert (adopt.is_plain(EKS), adopt.is_plain(EKS_CPU)) == (False, True)
+    assert adopt.capacity([EKS, EKS_CPU]) == {"cpu": 8, "memory": 0}
     adopted = adopt.values_of(groups, {"cpu": 8, "memory": 16})
     assert adopted.notes == []
     assert adopted.values["common"] == {
@@ -88,8 +92,13 @@ SHARED = with_resources(SHARED_LABELS, {"nvidia.com/gpu": "4"})
             "1 node has the label nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3 and no GPUs that pods can request; "
             "they are left out.",
         ),
+        (
+            with_resources({}, {}, "node-role.kubernetes.io/control-plane"),
+            "1 node has the taint node-role.kubernetes.io/control-plane:NoSchedule, which runs do not tolerate; "
+            "they are left out.",
+        ),
     ],
-    ids=["MIG on GKE", "MIG single", "MIG mixed", "shared", "AMD", "no label", "no device plugin"],
+    ids=["MIG on GKE", "MIG single", "MIG mixed", "shared", "AMD", "no label", "no device plugin", "control plane"],
 )
 def test_nodes_that_are_left_out_are_not_cpu_either(one: Node, sentence: str) -> None:
     assert adopt.from_nodes([one]) == ({}, [sentence])

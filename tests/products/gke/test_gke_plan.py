@@ -182,6 +182,11 @@ def test_hosts_of_gpus_without_gpudirect_are_a_warning(plan: Any, flavor: Mappin
     assert [says in str(warning) for warning in found] == ([True] if says else [])
 
 
+def test_values_without_flavors_are_a_warning(plan: Any) -> None:
+    (warning,) = plan(flavors={}, clusterQueues={}, teams={}).warnings
+    assert "the values have no flavors, so node pools are deleted; add the values of the queues" in str(warning)
+
+
 def test_fewer_slices_than_the_quota_are_a_warning(plan: Any) -> None:
     made = plan({"pools": {"tpu": {"maxSlices": 1}}})
     assert [str(problem).partition(": ")[2] for problem in made.warnings] == [

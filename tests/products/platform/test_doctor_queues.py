@@ -240,6 +240,15 @@ def test_nodes_that_no_flavor_covers() -> None:
     assert found.says == "6 nodes match no flavor, so no run can use 24 chips."
 
 
+def test_gpus_that_are_divided_are_not_chips() -> None:
+    labels = {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb", "cloud.google.com/gke-gpu-partition-size": "1g"}
+    allocatable = {"nvidia.com/gpu": "56", "cpu": "96"}
+    mig = Node({"metadata": {"name": "mig", "labels": labels}, "spec": {}, "status": {"allocatable": allocatable}})
+    found = only_finding(healthy(nodes=Fetched([*(healthy().nodes.seen or []), mig])))
+    says = "1 node with GPUs that are divided or shared (1g), which a quota of whole GPUs cannot count."
+    assert (found.level, found.subject, found.says) == (Level.WARNING, "GPUs", says)
+
+
 def test_a_flavor_in_no_queue() -> None:
     both = healthy().flavors
     found = only_finding(replace(with_queue({"cpu": CPU}), flavors=both))

@@ -38,9 +38,8 @@ def command(target: Target, everywhere: bool, form: str) -> None:
     if queues.cluster_queues is None:
         output.narrate("You may not list ClusterQueues, so their quota is not shown, only the use of LocalQueues.")
     if not queues.local_queues:
-        output.narrate(
-            "The cluster has no LocalQueue." if everywhere else "The namespace has no LocalQueue; -A shows all queues."
-        )
+        where = "cluster has" if everywhere else f"namespace {target.cluster().namespace} does not exist, or has"
+        output.narrate(f"The {where} no LocalQueue{'' if everywhere else '; -A shows all queues'}.")
     tables = [_queues(queues.cluster_queues or ()), _teams(queues.local_queues)]
     output.emit(queues.as_json(), form, "\n\n".join(filter(None, tables)), paint=colour.tables)
 

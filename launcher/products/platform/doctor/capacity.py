@@ -21,6 +21,7 @@ from launcher.config.accelerators import AMD_RESOURCE, CHIPS, GPU_LABEL, NVIDIA_
 from launcher.diagnose.doctor.finding import CAPACITY, Finding, Level, join_words, many
 from launcher.k8s import label_keys
 from launcher.k8s.nodes import Node, Taint, Toleration
+from launcher.products.common.gpus import PARTS, division
 
 if TYPE_CHECKING:
     from launcher.diagnose.doctor.inventory import ClusterInventory
@@ -96,7 +97,10 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
     if sight.nodes.seen is None:
         yield _finding(Level.UNKNOWN, "nodes", f"{sight.nodes.says}.")
         return
-    nodes = sight.nodes.seen
+    nodes = [node for node in sight.nodes.seen if not division(node)]
+    if divided := sorted(filter(None, map(division, sight.nodes.seen))):
+        says = f"{many(len(divided), 'node')} with {PARTS.format(divided[0])}."
+        yield _finding(Level.WARNING, "GPUs", says, _PARTS_HINT)
     if sight.flavors.seen is None:
         yield _finding(Level.OK, "nodes", f"{_inventory(nodes, table)}.")
         if sight.flavors.forbidden:
@@ -121,6 +125,7 @@ def examine(sight: ClusterInventory, table: Mapping[str, Any]) -> Iterator[Findi
     yield from _uncovered(those, nodes, table)
 
 
+_PARTS_HINT = "A run of a flavor that selects them gets parts of GPUs: taint them, or add nodeLabels to the flavor."
 _GROW_HINT = "This is fine if its node pools can grow that far. Otherwise runs are admitted and then wait for nodes."
 _QUEUES_HINT = "launcher install queues creates them from values like values/queues/three-teams.yaml."
 
@@ -249,20 +254,14 @@ def _shared(those: Sequence[Flavor], nodes: Sequence[Node]) -> Iterator[Finding]
     """Report nodes whose chips are in the quota of several flavors."""
     together: Counter[tuple[str, ...]] = Counter()
     for node in nodes:
-        fit = [
-            flavor.name
-            for flavor in those
-            if flavor.chips in flavor.quota
-            and node.allocatable(flavor.chips)
-            and flavor.matches(node)
-            and not flavor.refuses(node)
-        ]
-        if len(fit) > 1:
-            together[tuple(fit)] += 1
-    for names, count in together.items():
+        fit = [each for each in those if each.chips in each.quota and node.allocatable(each.chips)]
+        names = tuple(each.name for each in fit if each.matches(node) and not each.refuses(node))
+        if len(names) > 1:
+            together[names] += 1
+    for found, count in together.items():
         yield _finding(
             Level.WARNING,
-            f"flavors {join_words(names)}",
+            f"flavors {join_words(found)}",
             f"{many(count, 'node')} match{'es' if count == 1 else ''} all of them, so runs of one flavor can use chips "
             "that are in the quota of another.",
             "Distinguish them by nodeLabels, or taint the nodes of one flavor, as is possible for GKE's spot nodes.",

@@ -333,6 +333,14 @@ def test_a_head_that_does_not_answer_is_named_and_does_not_hide_others(team: Tea
         team.plane.api.delete(team.path("rayclusters", "idle"))
 
 
+def test_a_cluster_that_waits_in_its_queue_hides_no_others(team: TeamRayCluster, suspended: None) -> None:
+    team.plane.api.merge(team.path("rayclusters", "suspended"), {"spec": {"authOptions": {"mode": "disabled"}}})
+    warnings: list[str] = []
+    backend(team).list(warnings.append)
+    assert warnings == []
+    assert backend(team).status("no-such-run") is None
+
+
 def test_a_long_lived_cluster_is_listed_with_its_nodes(team: TeamRayCluster) -> None:
     labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "slice"}
     team.plane.add_local_pod(team.namespace, f"{NAME}-worker", own_address(), labels)

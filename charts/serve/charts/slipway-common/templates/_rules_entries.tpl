@@ -12,7 +12,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* common.rules.entries: problems of variables, and of the mounts of volumes. Takes the values. */ -}}
+{{- /* common.rules.entries: problems of variables, of volumes and of their mounts. Takes the values. */ -}}
 {{- define "common.rules.entries" -}}
   {{- range $part := list "head" "worker" -}}
     {{- $pods := get $ $part -}}
@@ -30,6 +30,12 @@
   {{- $volumes := dict -}}
   {{- range list .pods .head.pods .worker.pods }}{{ $_ := merge $volumes (.extraVolumes | default dict) }}{{ end -}}
   {{- range $key, $pods := dict "pods" .pods "head.pods" .head.pods "worker.pods" .worker.pods -}}
+    {{- range $name, $volume := $pods.extraVolumes -}}
+      {{- if gt (len $volume) 1 -}}
+        {{- printf "%s.extraVolumes.%s has %d sources; a volume has one. In an overlay, null removes that of another file.\n" $key $name
+          (len $volume) -}}
+      {{- end -}}
+    {{- end -}}
     {{- range $path, $mount := $pods.extraVolumeMounts -}}
       {{- $at := printf "%s.extraVolumeMounts" $key -}}
       {{- $own := "^(storage|text|shared-memory|run-config|ray-token)$|^gke-gcsfuse-" -}}
