@@ -133,8 +133,8 @@ def notifying(cluster: Any, folder: Path, **options: Any) -> Collected:
     )
 
 
-def with_secret(cluster: Any, text: str) -> Any:
-    data = {"addresses": base64.b64encode(text.encode()).decode()}
+def with_secret(cluster: Any, text: str, key: str = "addresses") -> Any:
+    data = {key: base64.b64encode(text.encode()).decode()}
     return cluster.add(
         {"kind": "Secret", "metadata": {"name": "slipway-notify", "namespace": "research"}, "data": data}
     )
@@ -168,6 +168,23 @@ def test_a_secret_that_may_not_be_read_is_a_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setattr(notify, "is_due", lambda record, *_: record["name"] == "fails")
     done = notifying(cluster, tmp_path)
     assert done.problems == ["The Secret slipway-notify of the namespace research cannot be read: No."]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "says"),
+    [
+        ("adresses", "slack https://example.com", "has no key addresses; add it, with addresses."),
+        ("addresses", "", "has no key addresses; add it, with addresses."),
+    ],
+)
+def test_a_secret_without_addresses_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, text: str, says: str
+) -> None:
+    cluster = cluster_at("run-fails-after-restarts", 17)
+    with_secret(cluster, text, key)
+    monkeypatch.setattr(notify, "is_due", lambda record, *_: record["name"] == "fails")
+    done = notifying(cluster, tmp_path)
+    assert done.problems == [f"The Secret slipway-notify of the namespace research {says}"]
 
 
 @pytest.mark.parametrize(

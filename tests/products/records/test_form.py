@@ -85,7 +85,9 @@ def test_a_damaged_record_is_named_and_left_out(tmp_path: Path, text: str, says:
 def test_a_large_file_is_left_out_unread(tmp_path: Path) -> None:
     with (tmp_path / "huge.record.json").open("wb") as file:
         file.truncate(5 << 20)
-    assert api.read_records(tmp_path).problems == [f"{tmp_path}/huge.record.json is not a record: it is larger than 4 MiB."]
+    assert api.read_records(tmp_path).problems == [
+        f"{tmp_path}/huge.record.json is not a record: it is larger than 4 MiB."
+    ]
 
 
 def test_a_folder_that_does_not_exist() -> None:
