@@ -220,6 +220,16 @@ def test_one_address_fails_and_the_other_does_not(tmp_path: Path) -> None:
     assert mark(tmp_path, "failed-2")["errors"] == {"line 1 (slack)": "it answered HTTP 404"}
 
 
+def test_at_the_end_an_address_that_does_not_answer_delays_no_later_notification(tmp_path: Path) -> None:
+    with silent() as hangs, http((500,) * 9) as broken, http() as server:
+        for number, bad in enumerate((hangs, broken)):
+            sender = Notifier(_both(bad.url, server.url), tmp_path)  # with the pauses of a run
+            for event in ("failed", "preempted", "ended"):
+                sender.put(f"{event}-{number}", MESSAGE)
+            assert not sender.close(3)
+            assert len(server.requests) == 3 * (number + 1)
+
+
 def _both(first: str, second: str) -> list[Address]:
     return addresses.parse(f"slack {first}\njson {second}")[0]
 

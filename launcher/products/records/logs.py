@@ -153,21 +153,16 @@ def _with_notice(
 def _known(stored: StoredLogs, name: str, attempt: int | None) -> int:
     """Return the attempt, by default the last one. Raises LauncherError if the folder does not have it."""
     if not stored.parts:
-        raise LauncherError(_nothing(name), _how_to_keep())
+        raise LauncherError(
+            f"{name} has no output in its folder, and no pods.",
+            "storage.logs.size keeps the output of later runs; a run of an older Slipway kept none.",
+        )
     if attempt is None:
         return stored.attempts[-1]
     if attempt not in stored.attempts:
         there = ", ".join(map(str, stored.attempts))
         raise LauncherError(f"Attempt {attempt} was not found in {stored.folder}/{FOLDER}; it has: {there}.")
     return attempt
-
-
-def _nothing(name: str) -> str:
-    return f"{name} has no output in its folder, and no pods."
-
-
-def _how_to_keep() -> str:
-    return "storage.logs.size keeps the output of later runs; a run of an older Slipway kept none."
 
 
 def _folder(status: RunStatus) -> str:
