@@ -188,12 +188,12 @@ def test_a_comment_says_what_fits_by_forecast(name: str) -> None:
     """All weights, and adapters if the model can have them."""
     all_weights, _, adapters = comment(name).partition("By forecast,")[2].partition("`tuning.method: lora` fits ")
     assert re.search(r" v\w+ \d+x\d+", all_weights)
-    match = re.match(r"(v\w+) (\d+x\d+) \(([\d.]+) of ([\d.]+) GiB a chip\)", adapters)
+    match = re.match(r"(v\w+) ([\dx]+) \(([\d.]+) of ([\d.]+) GiB a chip\)", adapters)
     if match is None:
         assert "Adapters and `launcher export` are not available." in comment(name)
         return
     assert f"{match[1]}-{match[2]}" in SLICES
-    assert float(match[3]) < float(match[4]) < TABLE[match[1]]["hbmGiB"]
+    assert float(match[3]) < float(match[4]) < TABLE[match[1]]["hbmGiB"] + 1  # v5p has 95.7 GiB; the table has 95
 
 
 def test_every_common_model_has_a_preset() -> None:
