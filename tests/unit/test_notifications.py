@@ -226,8 +226,9 @@ def test_at_the_end_an_address_that_does_not_answer_delays_no_later_notification
             sender = Notifier(_both(bad.url, server.url), tmp_path)  # with the pauses of a run
             for event in ("failed", "preempted", "ended"):
                 sender.put(f"{event}-{number}", MESSAGE)
-            assert not sender.close(3)
+            assert not sender.close(5)
             assert len(server.requests) == 3 * (number + 1)
+            assert list(mark(tmp_path, f"preempted-{number}")["errors"]) == ["line 1 (slack)"]
 
 
 def _both(first: str, second: str) -> list[Address]:

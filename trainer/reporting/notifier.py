@@ -21,6 +21,7 @@ _WAITING = 50
 """Notifications that wait at most; a further one is dropped."""
 _SECONDS_FOR_A_MARK = 10.0
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_IN_TURN = 1.0
 PAUSES = (1.0, 4.0, 15.0)
 """Seconds before each further attempt."""
 
@@ -103,8 +104,9 @@ class Notifier:
     def _deliver_all(self, message: Mapping[str, Any]) -> dict[str, str]:
         """Send a message to all addresses at once, so that none waits for another. Returns why it was not sent.
 
-        At the end of the process, a message that waits does not wait for an address that does not answer.
+        At the end of the process, the next message waits for an address that does not answer for a moment only.
         """
+        begun = time.monotonic()
         failed: dict[str, str] = {}
 
         def deliver(address: Address) -> None:
@@ -114,10 +116,16 @@ class Notifier:
         threads = [threading.Thread(target=deliver, args=(address,), daemon=True) for address in self._addresses]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive() and not (self._closing.is_set() and self._queue.qsize() > 1):
+        for address, thread in zip(self._addresses, threads, strict=True):
+            while thread.is_alive() and not (self._is_urgent() and time.monotonic() - begun > _SECONDS_IN_TURN):
                 thread.join(_SECONDS_BETWEEN_LOOKS)
+            if thread.is_alive():
+                failed[address.label] = "it had not answered when the process ended"
         return dict(sorted(failed.copy().items()))
+
+    def _is_urgent(self) -> bool:
+        """Return whether the process ends, and messages wait."""
+        return self._closing.is_set() and self._queue.qsize() > 1
 
     def _deliver(self, address: Address, message: Mapping[str, Any]) -> str:
         """Return why the message was not sent to an address; "" if it was."""
