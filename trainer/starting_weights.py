@@ -53,7 +53,7 @@ def check_weights(config: RunConfig) -> None:
                         f"from: {config.tree['from']} is a model in Hugging Face format; convert it with launcher "
                         f"import {config.tree['from']} --to WEIGHTS, and set from to that folder."
                     )
-                raise ConfigError(f"from: {config.tree['from']}: {path} does not exist.{_steps_beside(Path(path))}")
+                raise ConfigError(f"from: {config.tree['from']}: {path} does not exist. {_what_exists(Path(path))}")
             raise ConfigError(
                 f"train.{key}: {path} does not exist; set the items folder of a checkpoint "
                 "(.../NAME/checkpoints/STEP/items)."
@@ -164,6 +164,7 @@ def _steps(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
 
 
-def _steps_beside(items: Path) -> str:
-    steps = _steps(items.parents[1])
-    return f" Its checkpoints are: {', '.join(map(str, steps[-10:]))}." if steps else ""
+def _what_exists(items: Path) -> str:
+    if steps := _steps(items.parents[1]):
+        return f"Its checkpoints are: {', '.join(map(str, steps[-10:]))}."
+    return "Set from to a run, or to a folder that launcher import wrote."

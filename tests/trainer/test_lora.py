@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tuner.lora import LoRALinear
 from mlx_lm.utils import load_model
 
+from launcher.backends.base import State
+from launcher.backends.local.record import Record, now, write_record
 from tests import compiled_programs
 from tests.tiny_model import TINY_MODEL
 from tests.trainer import hf_forward
@@ -258,6 +261,19 @@ def test_the_text_is_that_of_the_weights_with_the_adapter(
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"Exporting the checkpoint 39 of lora-whole to {folder / 'export' / '39'}, which is")
     text = json.loads(done.stdout)["text"]
+
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "runs").symlink_to(folder.parent)
+    write_record(folder, Record(folder.name, "", "id", 1, State.SUCCEEDED, now()))
+    by_name = ("export", folder.name, "--merge", "--to", str(tmp_path / "by-name"))
+    subprocess.run(
+        [sys.executable, "-m", "launcher", *by_name],
+        cwd=CHECKOUT,
+        env=os.environ | {"SLIPWAY_HOME": str(tmp_path / "home")},
+        check=True,
+    )
+    merged = "model.safetensors"
+    assert (tmp_path / "by-name" / merged).read_bytes() == (folder / "export" / "39" / merged).read_bytes()
 
     whole = exported(base.folder / "run.json", tmp_path / "base")
     model, _ = load_model(whole)

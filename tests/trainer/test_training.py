@@ -64,7 +64,7 @@ def test_a_run_leaves_a_record_and_notifies(lab: TrainingHarness, undisturbed: R
 
 def record_of(run: Run) -> Any:
     """Return the record of a run as the launcher reads it."""
-    read = api.read(run.folder)
+    read = api.read_records(run.folder)
     assert read.problems == []
     (record,) = read.records
     jsonschema.validate(record, form.schema())

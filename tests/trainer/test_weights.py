@@ -485,6 +485,8 @@ def test_a_private_model_of_the_hub_is_imported(references: Path, server: Hub, t
     assert [path.name for path in tmp_path.iterdir()] == [".huggingface"]
     result = summary(imported())
     assert (result["state"], result["source"]["from"]) == ("imported", "hf:example/llama")
+    record = json.loads((to / "slipway.json").read_text())
+    assert record["train"] == json.loads(config.read_text())["train"], "what from compares with the values of a run"
     assert server.downloaded.count("model.safetensors") == 2
     assert not any(name.endswith(".md") for name in server.downloaded)
     folder = summary(weights("import", config, "--from", references / "exported" / "llama2", "--to", tmp_path / "same"))

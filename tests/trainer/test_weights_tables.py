@@ -325,6 +325,11 @@ def test_a_config_of_another_model_is_refused_with_both_values(tmp_path: Path) -
             "num_key_value_heads is true, not a whole number above 0; r",
         ),
         ({"rope_scaling": True}, "rope_scaling is true, not an object."),
+        *(
+            ({"rope_scaling": {"type": "linear", "factor": factor}}, f"rope_scaling.factor is {factor}, not a number")
+            for factor in (0, -1)
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": float("inf")}}, "rope_scaling.factor is Infinity, not a number"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": "1e6"}}, 'rope_theta is "1e6", not a number'),
         ({"sliding_window": {}}, "sliding_window is {}, not a whole number above 0."),
         ({"sliding_window": None, "num_key_value_heads": None, "rope_scaling": None, "head_dim": None}, ""),
@@ -389,6 +394,26 @@ def test_the_library_reads_the_files_and_each_has_its_share(tmp_path: Path, dtyp
     stored = read_folder(tmp_path)
     assert stored.keys() == values.keys()
     assert np.allclose(stored["t8"].read().astype(np.float32), values["t8"], rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_offsets": [float("nan"), 8]},
+        {"data_offsets": [0.0, 8.0]},
+        {"data_offsets": [-8, 0]},
+        {"data_offsets": [0, 4]},
+        {"shape": [float("inf")]},
+        {"shape": [-1, -2]},
+        {"shape": ["2"]},
+    ],
+    ids=str,
+)
+def test_a_header_whose_numbers_do_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    header = json.dumps({"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(ConfigError, match="is not a safetensors file; download or export it again"):
+        read_folder(tmp_path)
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

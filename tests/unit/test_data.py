@@ -162,7 +162,7 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
     [
         ("a.txt", b"", "{path} is empty"),
         ("a.txt", b" \n \n", "{path}: the training part of the data contains no text"),
-        ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5"),
+        ("a.txt", b"good\n\xff\xfe bad", "{path} is not UTF-8 text: byte 0xff at offset 5, in line 2; convert"),
         (
             "a.jsonl",
             b'{"text": "x"}\nnot json\n',

@@ -407,6 +407,10 @@ def test_a_check_reads_the_text_of_a_local_run(tmp_path: Path) -> None:
     [problem] = api.check(["quickstart"], [*sets[:2], f"data.files=[{tmp_path}]"])
     assert (problem.severity, problem.key) == ("warning", "data.files")
     assert problem.message == "data.files: 1 file is read; 1 .gz file is left out."
+    missing = str(tmp_path / "missing")
+    [problem] = api.check(["quickstart"], [*sets[:2], f"data.files=[{tmp_path}/a.txt]", f"from={missing}"])
+    assert (problem.file, problem.line, problem.key) == ("--set", 4, "from")
+    assert problem.message.startswith(f"from: {missing}: {missing}/items does not exist. Set from to a run, or to a")
 
 
 def test_the_environment_of_a_run_has_nothing_that_selects_another_cluster() -> None:

@@ -220,6 +220,17 @@ def test_one_address_fails_and_the_other_does_not(tmp_path: Path) -> None:
     assert mark(tmp_path, "failed-2")["errors"] == {"line 1 (slack)": "it answered HTTP 404"}
 
 
+def test_at_the_end_an_address_that_does_not_answer_delays_no_later_notification(tmp_path: Path) -> None:
+    with silent() as hangs, http((500,) * 9) as broken, http() as server:
+        for number, bad in enumerate((hangs, broken)):
+            sender = Notifier(_both(bad.url, server.url), tmp_path)  # with the pauses of a run
+            for event in ("failed", "preempted", "ended"):
+                sender.put(f"{event}-{number}", MESSAGE)
+            assert not sender.close(5)
+            assert len(server.requests) == 3 * (number + 1)
+            assert list(mark(tmp_path, f"preempted-{number}")["errors"]) == ["line 1 (slack)"]
+
+
 def _both(first: str, second: str) -> list[Address]:
     return addresses.parse(f"slack {first}\njson {second}")[0]
 

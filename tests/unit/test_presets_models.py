@@ -183,6 +183,19 @@ def test_a_comment_says_what_the_model_is_and_how_large(name: str) -> None:
         assert f"{round(state / 1e9)} GB with their optimizer" in comment(name)
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "tiny"])
+def test_a_comment_says_what_fits_by_forecast(name: str) -> None:
+    """All weights, and adapters if the model can have them."""
+    all_weights, _, adapters = comment(name).partition("By forecast,")[2].partition("`tuning.method: lora` fits ")
+    assert re.search(r" v\w+ \d+x\d+", all_weights)
+    match = re.match(r"(v\w+) ([\dx]+) \(([\d.]+) of ([\d.]+) GiB a chip\)", adapters)
+    if match is None:
+        assert "Adapters and `launcher export` are not available." in comment(name)
+        return
+    assert f"{match[1]}-{match[2]}" in SLICES
+    assert float(match[3]) < float(match[4]) < TABLE[match[1]]["hbmGiB"] + 1  # v5p has 95.7 GiB; the table has 95
+
+
 def test_every_common_model_has_a_preset() -> None:
     assert set(MODELS) >= {"llama3-8b", "llama3.1-8b", "llama3.1-70b", "mistral-7b", "mixtral-8x7b", "tiny"}
     for family in ("gemma3-", "qwen3-", "gpt-oss-", "deepseek2-", "llama3.3-", "llama4-"):

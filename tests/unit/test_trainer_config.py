@@ -334,7 +334,7 @@ def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: p
     check("gone", "resumed")
     (tmp_path / "weights" / "items").mkdir(parents=True)
     assert check(str(tmp_path / "weights"))[0].endswith('/weights/items"')
-    with pytest.raises(ConfigError, match=r"^from: /other: /other/items does not exist\.$"):
+    with pytest.raises(ConfigError, match=r"^from: /other: /other/items does not exist\. Set from to a run, or to"):
         check("/other")
     (tmp_path / "llama").mkdir()
     (tmp_path / "llama" / "config.json").write_text("{}")

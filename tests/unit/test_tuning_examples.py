@@ -98,6 +98,8 @@ def test_json_in_a_text_has_no_halves_of_characters() -> None:
         ({"messages": [QUESTION, {**ANSWER, "tool_calls": ["a"]}]}, "messages[1], whose tool_calls are not objects"),
         ({"messages": [QUESTION, {**ANSWER, "tool_calls": 5}]}, "messages[1], whose tool_calls are not objects"),
         ({"messages": [{"role": "user", "content": None}, ANSWER]}, "has messages[0], which has no content"),
+        ({"messages": [QUESTION, {**ANSWER, "weight": 0.5}]}, "has messages[1] with the weight 0.5; write 0 or 1"),
+        ({"messages": [QUESTION, {**ANSWER, "weight": "0"}]}, "has messages[1] with the weight '0'; write 0 or 1"),
         ({"messages": [QUESTION, ANSWER], "tools": {"type": "function"}}, 'has a column "tools" that is not a list'),
         ({"prompt": "a", "completion": ""}, "has completion, an empty answer"),
         ({"prompt": 7, "completion": "a"}, 'has a column "prompt" that is not a list of messages'),

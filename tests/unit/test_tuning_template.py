@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from trainer.errors import ConfigError
+from trainer.maxtext_keys import maxtext_folder
 from trainer.tuning.examples import BadRowError, Example
 from trainer.tuning.template import PLAIN, ChatTemplate
 
@@ -129,6 +130,21 @@ def test_the_tokenizers_own_template(tokenizer: Any, tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text(CHATML)
     own = AutoTokenizer.from_pretrained(tmp_path)
     assert counted(ChatTemplate(own, ""), CONVERSATION[:2]) == ["It", "is", "two", ".", "<|im_end|>"]
+
+
+def test_the_tokenizer_of_qwen_3() -> None:
+    """The published one, whose template writes the thoughts of the last answer only."""
+    from transformers import AutoTokenizer
+
+    own = AutoTokenizer.from_pretrained(maxtext_folder() / "assets" / "tokenizers" / "qwen3-tokenizer")
+    template = ChatTemplate(own, "")
+    tokens = template.tokens(Example(CONVERSATION))
+    ids = [token for token, counts in zip(tokens.ids, tokens.counted, strict=True) if counts]
+    assert own.decode(ids) == "It is two.<|im_end|><think>\n\n</think>\n\nNo.<|im_end|>"
+    assert sum(tokens.counted) == 5 + 7
+    call = {"function": {"name": "add", "arguments": {"one": 1}}}
+    messages: list[dict[str, Any]] = [CONVERSATION[0], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert "<tool_call>" in counted(template, messages)
 
 
 def test_a_call_of_a_tool_counts_and_its_result_does_not(tokenizer: Any, write: Any) -> None:

@@ -72,8 +72,10 @@ def decode(raw: bytes, start: int, path: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
+        at = start + error.start
         raise ConfigError(
-            f"{path} is not UTF-8 text: byte {raw[error.start]:#04x} at offset {start + error.start}; convert the file."
+            f"{path} is not UTF-8 text: byte {raw[error.start]:#04x} at offset {at}, in line {line_number(path, at)}; "
+            "convert the file."
         ) from error
 
 

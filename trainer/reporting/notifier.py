@@ -20,6 +20,8 @@ from trainer.reporting.send import SendError, send
 _WAITING = 50
 """Notifications that wait at most; a further one is dropped."""
 _SECONDS_FOR_A_MARK = 10.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_IN_TURN = 1.0
 PAUSES = (1.0, 4.0, 15.0)
 """Seconds before each further attempt."""
 
@@ -43,7 +45,7 @@ class Notifier:
         self._addresses, self._folder, self._pauses, self._report = list(addresses), folder, pauses, report
         self._queue: queue.Queue[tuple[str, Mapping[str, Any]] | None] = queue.Queue(_WAITING)
         self._seen: set[str] = set()
-        self._hurry = threading.Event()
+        self._closing, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self.failures: list[str] = []
         self.has_addresses = bool(self._addresses)
@@ -68,6 +70,7 @@ class Notifier:
             return True
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
+        self._closing.set()
         self._thread.join(seconds)
         self._hurry.set()
         return not self._thread.is_alive()
@@ -99,7 +102,11 @@ class Notifier:
             return None
 
     def _deliver_all(self, message: Mapping[str, Any]) -> dict[str, str]:
-        """Send a message to all addresses at once, so that none waits for another. Returns why it was not sent."""
+        """Send a message to all addresses at once, so that none waits for another. Returns why it was not sent.
+
+        At the end of the process, the next message waits for an address that does not answer for a moment only.
+        """
+        begun = time.monotonic()
         failed: dict[str, str] = {}
 
         def deliver(address: Address) -> None:
@@ -109,9 +116,16 @@ class Notifier:
         threads = [threading.Thread(target=deliver, args=(address,), daemon=True) for address in self._addresses]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        return dict(sorted(failed.items()))
+        for address, thread in zip(self._addresses, threads, strict=True):
+            while thread.is_alive() and not (self._is_urgent() and time.monotonic() - begun > _SECONDS_IN_TURN):
+                thread.join(_SECONDS_BETWEEN_LOOKS)
+            if thread.is_alive():
+                failed[address.label] = "it had not answered when the process ended"
+        return dict(sorted(failed.copy().items()))
+
+    def _is_urgent(self) -> bool:
+        """Return whether the process ends, and messages wait."""
+        return self._closing.is_set() and self._queue.qsize() > 1
 
     def _deliver(self, address: Address, message: Mapping[str, Any]) -> str:
         """Return why the message was not sent to an address; "" if it was."""

@@ -154,6 +154,8 @@ def _message(value: Any, place: str) -> Message:
     if role not in ROLES:
         raise BadRowError(f'has {place} with the role "{role}"; the roles are {", ".join(ROLES)}; rename it')
     message["role"] = role
+    if message.get("weight", 1) not in (0, 1):
+        raise BadRowError(f"has {place} with the weight {message['weight']!r}; write 0 or 1, or remove it")
     if "content" in message:
         message["content"] = _text(message["content"], place)
     if "function_call" in message:  # the API of OpenAI before tools

@@ -152,7 +152,7 @@ _WHOLE = (
 )
 _NUMBERS = (
     *("rms_norm_eps", "rope_theta", "rope_local_base_freq", "query_pre_attn_scalar"),
-    *("attn_logit_softcapping", "final_logit_softcapping"),
+    *("attn_logit_softcapping", "final_logit_softcapping", "rope_scaling.factor"),
 )
 _NEEDED = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
 _NOT_NULL = ("rms_norm_eps", "rope_theta", "rope_local_base_freq", "vocab_size")  # for the others, null is the default
@@ -180,6 +180,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 def _of_other_types(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a clause for each key that is not of the type that transformers needs."""
+    scaling = config.get("rope_scaling")
+    config = {**config, "rope_scaling.factor": scaling.get("factor") if isinstance(scaling, dict) else None}
     for name in [*_WHOLE, *_NUMBERS, "rope_scaling"]:
         value = config.get(name)
         kind = "an object" if name == "rope_scaling" else f"a {'whole ' * (name in _WHOLE)}number above 0"

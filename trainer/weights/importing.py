@@ -77,7 +77,7 @@ def import_(config: RunConfig, *, source: str, destination: Path) -> dict[str, A
             done += array.elements
             progress(f"{done / parameters:.0%}: {number} of {len(expected)} arrays")
         writer.finish({"scan_layers": target.scanned})
-        folder.write_record(draft, record)
+        folder.write_record(draft, {**record, "train": {**config.train, **derived}})
     return {**summary, "seconds": round(time.monotonic() - started, 3)}
 
 

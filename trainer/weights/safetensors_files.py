@@ -154,6 +154,14 @@ def _read_header(path: Path) -> dict[str, Stored]:
             if entry["dtype"] not in _TYPES:
                 raise ConfigError(f"{path}: {name} has the type {entry['dtype']}; import reads F32, BF16 and F16.")
             stored[name] = Stored(path, _TYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + start)
+            _check_size(stored[name], start, end)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not a safetensors file; download or export it again.") from error
     return stored
+
+
+def _check_size(tensor: Stored, start: int, end: int) -> None:
+    """Raise ValueError if the tensor does not have the bytes between two places, or the numbers are not whole."""
+    whole = all(type(each) is int and each >= 0 for each in (start, end, *tensor.shape))
+    if not whole or math.prod(tensor.shape) * tensor.dtype.itemsize != end - start:
+        raise ValueError(f"{tensor.shape} in {start} to {end}")

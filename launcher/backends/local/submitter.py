@@ -412,7 +412,7 @@ class _Rejected(LauncherError):
 
 
 def _problem(plan: LaunchPlan, sentence: str) -> Problem:
-    for match in re.finditer(r"\b[a-z]+(?:\.\w+)+", sentence):
+    for match in re.finditer(r"\b[a-z]+(?:\.\w+)+|^from(?=:)", sentence):
         origin = plan.values.origins.get(tuple(match[0].split(".")))
         if origin is not None and not Path(origin.file).is_relative_to(paths.charts_dir()):
             return Problem("machine", ERROR, sentence, origin.file, origin.line, match[0])

@@ -12,7 +12,7 @@ from launcher import api, formatting, hooks
 from launcher.cli import output
 from launcher.cli.options import Seconds, WholeNumber, format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import Target
 from launcher.trainer_output import is_for_programs
 
@@ -72,6 +72,8 @@ def command(
     """
 
     if download is not None:
+        if follow or raw or any(each is not None for each in (tail, since, worker, attempt)):
+            raise UsageError("--download writes all output of the run; leave out the options that select lines.")
         api.download_logs(name, download, output.narrate, target=target)
         return
     raw = raw or form != "text"

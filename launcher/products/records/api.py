@@ -14,14 +14,6 @@ from launcher.products.records.collect import Collected
 from launcher.products.records.reader import Records
 
 
-def read(folder: str | Path) -> Records:
-    """Return the records below a folder or a URL of a bucket: one for each run, and a sentence for each file left out.
-
-    Raises LauncherError if the folder cannot be read.
-    """
-    return reader.read(folder)
-
-
 def read_records(folder: str | Path) -> Records:
     """Return the records below a folder or a URL of a bucket: one for each run, and a sentence for each file left out.
 

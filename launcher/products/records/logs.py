@@ -16,7 +16,7 @@ from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.backends.kubernetes import reader, states
 from launcher.backends.log_excerpt import Excerpt
 from launcher.backends.lookup import find
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 from launcher.k8s.target import DEFAULT_TARGET, Target
 from launcher.products.common.storage import BUCKET_FOLDER
 from launcher.products.records.stored_logs import FOLDER, StoredLogs
@@ -39,11 +39,14 @@ def stored_log(
     `run` is None if `name` is a folder or a URL. Raises LauncherError if the output can be read nowhere.
     """
     if run is None:
+        if _local_logs(folder := Path(name).expanduser()):
+            return _local(folder, attempt, worker, excerpt)
         stored = StoredLogs(name)
         return stored.excerpt(_known(stored, name, attempt), worker, excerpt)
     backend, status = run
     if not status.in_cluster:
-        return None if attempt in (None, status.attempt) else _local(status, attempt or 0, excerpt)
+        own = attempt in (None, status.attempt)
+        return None if own else _local(Path(status.folder), attempt, worker, excerpt)
     if attempt in (None, status.attempt) and not _is_over(backend, status, worker):
         return None
     try:
@@ -68,8 +71,10 @@ def download_logs(
     `say` is called with a sentence after each. Raises LauncherError if the output is not available.
     """
     status = None if is_folder(name) else find(name, target)[1]
-    if status is not None and not status.in_cluster:
-        return _copy_local(status, into, say)
+    if status is None or not status.in_cluster:
+        folder = Path(name if status is None else status.folder).expanduser()
+        if status is not None or _local_logs(folder):
+            return _copy_local(folder, into, say)
     try:
         stored = StoredLogs(name) if status is None else _stored(status)
         _known(stored, name if status is None else f'The run "{status.name}"', None)
@@ -148,21 +153,16 @@ def _with_notice(
 def _known(stored: StoredLogs, name: str, attempt: int | None) -> int:
     """Return the attempt, by default the last one. Raises LauncherError if the folder does not have it."""
     if not stored.parts:
-        raise LauncherError(_nothing(name), _how_to_keep())
+        raise LauncherError(
+            f"{name} has no output in its folder, and no pods.",
+            "storage.logs.size keeps the output of later runs; a run of an older Slipway kept none.",
+        )
     if attempt is None:
         return stored.attempts[-1]
     if attempt not in stored.attempts:
         there = ", ".join(map(str, stored.attempts))
         raise LauncherError(f"Attempt {attempt} was not found in {stored.folder}/{FOLDER}; it has: {there}.")
     return attempt
-
-
-def _nothing(name: str) -> str:
-    return f"{name} has no output in its folder, and no pods."
-
-
-def _how_to_keep() -> str:
-    return "storage.logs.size keeps the output of later runs; a run of an older Slipway kept none."
 
 
 def _folder(status: RunStatus) -> str:
@@ -201,9 +201,24 @@ def _pod_command(status: RunStatus, claim: str, name: str) -> str:
     )
 
 
-def _local(status: RunStatus, attempt: int, excerpt: Excerpt) -> Sequence[str]:
-    """Return the lines of an earlier attempt of a run on this machine."""
-    path = Path(status.folder, f"log.{attempt}.txt")
+def _local_logs(folder: Path) -> dict[int, Path]:
+    """Return the logs of a run on this machine by their attempts."""
+    earlier = {path.name.split(".")[1]: path for path in folder.glob("log.*.txt")}
+    found = {int(number): path for number, path in earlier.items() if number.isdecimal()}
+    if (last := folder / "log.txt").is_file():
+        found[max(found, default=0) + 1] = last
+    return found
+
+
+def _local(folder: Path, attempt: int | None, worker: int | None, excerpt: Excerpt) -> Sequence[str]:
+    """Return the lines of an attempt of a run on this machine, by default of the last one."""
+    if worker is not None:
+        raise UsageError("A local run has one log for all its workers; leave out --worker.")
+    found = _local_logs(folder)
+    path = found.get(attempt or max(found, default=0))
+    if path is None:
+        there = ", ".join(map(str, sorted(found))) or "none"
+        raise LauncherError(f"Attempt {attempt} was not found in {folder}; it has: {there}.")
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return excerpt.of(line.removesuffix("\n") for line in file)
@@ -211,12 +226,11 @@ def _local(status: RunStatus, attempt: int, excerpt: Excerpt) -> Sequence[str]:
         raise LauncherError(f"The output of attempt {attempt} cannot be read: {path}: {error.strerror}.") from error
 
 
-def _copy_local(status: RunStatus, into: Path, say: Callable[[str], None]) -> list[Path]:
+def _copy_local(folder: Path, into: Path, say: Callable[[str], None]) -> list[Path]:
     """Copy the log of each attempt of a run on this machine."""
     written = []
-    for path in sorted(Path(status.folder).glob("log*.txt")):
-        number = path.name.split(".")[1]
-        copy = into / (number if number.isdigit() else str(status.attempt)) / "run.log"
+    for number, path in sorted(_local_logs(folder).items()):
+        copy = into / str(number) / "run.log"
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())

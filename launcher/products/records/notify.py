@@ -80,6 +80,8 @@ def addresses(cluster: Cluster, namespace: str, secret: str) -> tuple[str, str]:
     try:
         obj = cluster.get(SECRET, secret, namespace)
         data = ((obj or {}).get("data") or {}).get(_KEY) or ""
+        if obj is not None and not data:
+            return "", f"The Secret {secret} of the namespace {namespace} has no key {_KEY}; add it, with addresses."
         return base64.b64decode(data, validate=True).decode(), ""
     except LauncherError as error:
         return "", f"The Secret {secret} of the namespace {namespace} cannot be read: {error.message}"

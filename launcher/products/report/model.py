@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -103,6 +104,8 @@ class Epoch:
     step: int
     loss: float
     eval_loss: float | None
+    counted: float
+    """The tokens of a step that count, divided by the tokens of one device in a step; NaN if they are not known."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +139,17 @@ class Metrics:
     def epochs(self) -> list[Epoch]:
         """The epochs of a fine-tuning that were begun; [] for other runs."""
         numbers, losses, evals = self.of(EPOCH), self.of(LOSS), self.of(EVAL_LOSS)
+        counted, rates, seconds = self.of(COUNTED), self.of(TOKENS), self.of(STEP_SECONDS)
+        known = len(rates.finite) and np.array_equal(rates.steps, seconds.steps)
+        whole = float(np.nanmedian(rates.values * seconds.values)) if known else math.nan
         found = []
         for number in np.unique(np.floor(numbers.finite)):
             steps = numbers.steps[np.floor(numbers.values) == number]
             mean = losses.values[np.isin(losses.steps, steps) & np.isfinite(losses.values)].mean()
             within = evals.values[(evals.steps > steps[0]) & (evals.steps <= steps[-1] + 1)]  # it counts finished steps
-            found.append(
-                Epoch(int(number) + 1, int(steps[-1]) + 1, float(mean), float(within[-1]) if len(within) else None)
-            )
+            held_out = float(within[-1]) if len(within) else None
+            share = float(counted.values[np.isin(counted.steps, steps)].mean()) / whole if len(counted.steps) else whole
+            found.append(Epoch(int(number) + 1, int(steps[-1]) + 1, float(mean), held_out, share))
         return found
 
     @property

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from launcher.config.checks import this_machine
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import is_given, train_of
-from launcher.config.checks.weights_rules import FAMILIES
+from launcher.config.checks.weights_rules import DESCRIPTION, FAMILIES
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
 from launcher.config.suggest import join_or
@@ -85,14 +86,16 @@ def _steps(case: CheckContext) -> Iterator[Problem]:
 
 
 def _source(case: CheckContext) -> Iterator[Problem]:
-    """Report a run on this machine whose checkpoints have adapters only, or whose model computes something else."""
+    """Report a run on this machine whose checkpoints have adapters only, or weights whose model computes something
+    else."""
     given = case.tree["from"]
     if not given or case.kind is not RunKind.LOCAL or case.tree["run"]["command"]:
         return
-    if not (name := Source.parse(given).name):
-        return
+    source = Source.parse(given)
+    name, imported = source.name, Path(source.path).expanduser() / DESCRIPTION
     try:
-        theirs = json_object((this_machine.runs_folder() / name / "run.json").read_bytes()) or {}
+        file = this_machine.runs_folder() / name / "run.json" if name else imported
+        theirs = json_object(file.read_bytes()) or {}
     except OSError:
         return
     tuning = theirs.get("tuning")
@@ -107,9 +110,9 @@ def _source(case: CheckContext) -> Iterator[Problem]:
         first, second = ({**_COMPUTE, **models.settings(train)} for train in (of_run, ours))
         if key := next((key for key in _COMPUTE if first[key] != second[key]), ""):
             message = (
-                f"train.{key} is {json.dumps(second[key])}, and was {json.dumps(first[key])} in the run of from: "
-                f"{given}. The weights fit both, but were trained with the earlier value; set it, unless you want "
-                "the change."
+                f"train.{key} is {json.dumps(second[key])}, and was {json.dumps(first[key])} in the "
+                f"{'run' if name else 'model'} of from: {given}. The weights fit both, but were trained with the "
+                "earlier value; set it, unless you want the change."
             )
             yield case.problem("from", ("train", key), message, WARNING)
 

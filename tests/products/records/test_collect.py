@@ -49,7 +49,7 @@ def record(folder: Path | str, recording: str, seconds: float, **options: Any) -
         now=lambda: cluster.now.timestamp(),
         **options,
     )
-    read = api.read(folder)
+    read = api.read_records(folder)
     assert read.problems == []
     for run in read.records:
         jsonschema.validate(run, form.schema())
@@ -73,7 +73,7 @@ def test_passes_keep_what_the_cluster_forgets(tmp_path: Path) -> None:
     cluster = cluster_at("preempted-by-priority", 30)
     cluster.objects = [obj for obj in cluster.objects if obj["kind"] != "Event"]
     collect([cluster], str(tmp_path), all_namespaces=True, prices={}, now=lambda: cluster.now.timestamp())
-    low = next(run for run in api.read(tmp_path).records if run["name"] == "low-3")
+    low = next(run for run in api.read_records(tmp_path).records if run["name"] == "low-3")
     assert len(low["held"]) == 2
 
 
@@ -96,7 +96,7 @@ def test_a_run_whose_object_is_gone(tmp_path: Path) -> None:
     cluster = cluster_at("preempted-by-priority", 31)
     cluster.objects = [obj for obj in cluster.objects if obj["metadata"]["name"] != "low-3"]
     collect([cluster], str(tmp_path), all_namespaces=True, prices={}, now=lambda: cluster.now.timestamp())
-    low = next(run for run in api.read(tmp_path).records if run["name"] == "low-3")
+    low = next(run for run in api.read_records(tmp_path).records if run["name"] == "low-3")
     assert (low["state"], low["reason"]) == ("cancelled", "Its object was deleted before its end was recorded.")
     assert low["times"]["ended"]
 
@@ -118,7 +118,7 @@ def test_a_damaged_record_is_named_and_replaced_by_the_next_pass(tmp_path: Path)
     cluster = cluster_at("run-fails-after-restarts", 17)
     done = collect([cluster], str(tmp_path), all_namespaces=True, prices={}, now=lambda: cluster.now.timestamp())
     assert done.problems == [f"{path} is damaged: it is not a JSON object."]
-    assert sorted(run["uid"] for run in api.read(tmp_path).records) == sorted(run["uid"] for run in runs)
+    assert sorted(run["uid"] for run in api.read_records(tmp_path).records) == sorted(run["uid"] for run in runs)
 
 
 def notifying(cluster: Any, folder: Path, **options: Any) -> Collected:
@@ -133,8 +133,8 @@ def notifying(cluster: Any, folder: Path, **options: Any) -> Collected:
     )
 
 
-def with_secret(cluster: Any, text: str) -> Any:
-    data = {"addresses": base64.b64encode(text.encode()).decode()}
+def with_secret(cluster: Any, text: str, key: str = "addresses") -> Any:
+    data = {key: base64.b64encode(text.encode()).decode()}
     return cluster.add(
         {"kind": "Secret", "metadata": {"name": "slipway-notify", "namespace": "research"}, "data": data}
     )
@@ -158,7 +158,7 @@ def test_a_run_that_never_started_is_notified_of_once(tmp_path: Path, monkeypatc
     assert (len(team.requests), len(platform.requests)) == (2, 1)
     assert "Run fails has failed." in team.bodies[-1]["text"]
     assert platform.bodies[0]["state"] == "failed"
-    (run,) = [run for run in api.read(tmp_path).records if run["name"] == "fails"]
+    (run,) = [run for run in api.read_records(tmp_path).records if run["name"] == "fails"]
     assert run["notified"] == ["ended"]
 
 
@@ -168,6 +168,23 @@ def test_a_secret_that_may_not_be_read_is_a_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setattr(notify, "is_due", lambda record, *_: record["name"] == "fails")
     done = notifying(cluster, tmp_path)
     assert done.problems == ["The Secret slipway-notify of the namespace research cannot be read: No."]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "says"),
+    [
+        ("adresses", "slack https://example.com", "has no key addresses; add it, with addresses."),
+        ("addresses", "", "has no key addresses; add it, with addresses."),
+    ],
+)
+def test_a_secret_without_addresses_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, text: str, says: str
+) -> None:
+    cluster = cluster_at("run-fails-after-restarts", 17)
+    with_secret(cluster, text, key)
+    monkeypatch.setattr(notify, "is_due", lambda record, *_: record["name"] == "fails")
+    done = notifying(cluster, tmp_path)
+    assert done.problems == [f"The Secret slipway-notify of the namespace research {says}"]
 
 
 @pytest.mark.parametrize(

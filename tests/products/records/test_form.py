@@ -33,7 +33,7 @@ def test_the_schema_is_valid_and_accepts_the_examples() -> None:
 def test_two_records_of_one_run_are_one(tmp_path: Path) -> None:
     written(tmp_path, "research/demo.uid-1.record.json", of_cluster())
     written(tmp_path, "demo/run.record.json", of_trainer())
-    read = api.read(tmp_path)
+    read = api.read_records(tmp_path)
     assert read.problems == []
     (run,) = read.records
     assert run["sources"] == ["cluster", "trainer"]
@@ -53,7 +53,7 @@ def test_a_run_submitted_again_has_two_objects_and_one_folder(tmp_path: Path) ->
     for name, record in {"a.record.json": of_cluster(state="failed"), "b.record.json": again}.items():
         written(tmp_path, name, record)
     written(tmp_path, "demo/run.record.json", both)
-    one, two = api.read(tmp_path).records
+    one, two = api.read_records(tmp_path).records
     assert ([one["uid"], two["uid"]], one["attempts"], two["attempts"]) == (["uid-1", "uid-2"], [first], [second])
     assert (one["steps"], one["tokens"], two["steps"]) == (10, 1000, 20)
     assert (one["state"], two["state"]) == ("failed", "succeeded")
@@ -76,7 +76,7 @@ def test_a_run_submitted_again_has_two_objects_and_one_folder(tmp_path: Path) ->
 def test_a_damaged_record_is_named_and_left_out(tmp_path: Path, text: str, says: str) -> None:
     path = written(tmp_path, "bad.record.json", text)
     written(tmp_path, "good.record.json", of_cluster())
-    read = api.read(tmp_path)
+    read = api.read_records(tmp_path)
     assert [record["uid"] for record in read.records] == ["uid-1"]
     (problem,) = read.problems
     assert problem.startswith(f"{path} {says}"), problem
@@ -85,12 +85,14 @@ def test_a_damaged_record_is_named_and_left_out(tmp_path: Path, text: str, says:
 def test_a_large_file_is_left_out_unread(tmp_path: Path) -> None:
     with (tmp_path / "huge.record.json").open("wb") as file:
         file.truncate(5 << 20)
-    assert api.read(tmp_path).problems == [f"{tmp_path}/huge.record.json is not a record: it is larger than 4 MiB."]
+    assert api.read_records(tmp_path).problems == [
+        f"{tmp_path}/huge.record.json is not a record: it is larger than 4 MiB."
+    ]
 
 
 def test_a_folder_that_does_not_exist() -> None:
     with pytest.raises(LauncherError, match="There is no folder /nowhere"):
-        api.read("/nowhere")
+        api.read_records("/nowhere")
 
 
 def test_an_ended_state_stays() -> None:

@@ -12,7 +12,7 @@ from launcher import api
 from launcher.backends.base import RunStatus, State
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.config.kinds import RunKind
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, UsageError
 from launcher.products.records import logs
 
 
@@ -30,8 +30,19 @@ def test_an_earlier_attempt_on_this_machine(tmp_path: Path) -> None:
     assert list(read(1)) == ["one", "two"]
     assert list(read(1, Excerpt(tail=1))) == ["two"]
     assert (read(None), read(2)) == (None, None)  # the log of the backend
-    with pytest.raises(LauncherError, match=r"The output of attempt 3 cannot be read: .*log\.3\.txt: No such file"):
+    with pytest.raises(LauncherError, match=r"^Attempt 3 was not found in .*; it has: 1\.$"):
         read(3)
+
+
+def test_the_folder_of_a_run_on_this_machine(tmp_path: Path) -> None:
+    for name, text in {"log.txt": "third\n", "log.1.txt": "first\n", "log.2.txt": "second\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert list(api.logs(str(tmp_path))) == ["third"]
+    assert [list(api.logs(str(tmp_path), attempt=number)) for number in (1, 2, 3)] == [["first"], ["second"], ["third"]]
+    with pytest.raises(UsageError, match="one log for all its workers"):
+        api.logs(str(tmp_path), worker=0)
+    paths = api.download_logs(str(tmp_path), tmp_path / "copy")
+    assert [path.read_text() for path in paths] == ["first\n", "second\n", "third\n"]
 
 
 def test_the_logs_of_a_run_on_this_machine_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

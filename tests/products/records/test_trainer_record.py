@@ -56,7 +56,7 @@ def line(step: int, seconds: float = 0.5) -> dict[str, Any]:
 
 def read(folder: Path) -> Any:
     """Return the record as the launcher reads it."""
-    found = api.read(folder)
+    found = api.read_records(folder)
     assert found.problems == []
     (run,) = found.records
     jsonschema.validate(run, form.schema())

@@ -16,7 +16,7 @@ def sample(at: float, step: int, answer: str) -> dict[str, Any]:
 
 
 def test_the_answers_by_step(tmp_path: Path) -> None:
-    rewards = {"counted_tokens": 70, "reward_margin": 0.5, "reward_accuracy": 0.75}
+    rewards = {"counted_tokens": 32_768, "reward_margin": 0.5, "reward_accuracy": 0.75}
     losses = [line for line in runs.steps(20) if "loss" in line]
     metrics: list[dict[str, Any]] = [{**line, **rewards, "epoch": at / 8} for at, line in enumerate(losses)]
     metrics.insert(12, {"step": 12, "eval_loss": 1.25, "time": runs.stamp(40)})
@@ -30,8 +30,11 @@ def test_the_answers_by_step(tmp_path: Path) -> None:
     assert "four &amp; no more" in table
     assert "five" not in table
     epochs = page[page.index("<h3>Epochs</h3>") :].partition("</table>")[0]
-    assert re.findall(r">([^<>]+)</td>", epochs)[3::4] == ["-", "1.2500", "-"]
-    assert re.findall(r">([^<>]+)</td>", epochs)[1::4] == ["8", "16", "20"]
+    assert re.findall(r">([^<>]+)</td>", epochs)[3::5] == ["-", "1.2500", "-"]
+    assert re.findall(r">([^<>]+)</td>", epochs)[1::5] == ["8", "16", "20"]
+    first = losses[0]
+    whole = runs.loop(0)["devices"] * first["tokens_per_second_per_device"] * first["step_seconds"]
+    assert re.findall(r">([^<>]+)</td>", epochs)[4::5] == [f"{32_768 / whole:.0%}"] * 3
     assert "<h3>Sources</h3>" not in page
     for title in ("Margin between the rewards of a pair", "Pairs with a higher reward", "Tokens of a step that count"):
         assert title in page

@@ -108,10 +108,13 @@ def test_a_run_of_adapters_is_not_a_model_to_start_from(values: Path) -> None:
 
 def test_a_model_that_computes_something_else_than_that_of_its_weights_is_a_warning(values: Path) -> None:
     record = values.parent / "home" / "runs" / "base" / "run.json"
+    imported = values.parent / "weights" / "slipway.json"
+    imported.parent.mkdir()
 
     def warnings(*sets: str, **theirs: object) -> list[str]:
         train = {"base_emb_dim": 64, "base_num_decoder_layers": 1, **theirs}
-        record.write_text(json.dumps({"run": {"name": "base"}, "train": train}))
+        for path in (record, imported):
+            path.write_text(json.dumps({"run": {"name": "base"}, "train": train}))
         return [each.message for each in api.check([str(values)], [*SMALL, *sets]) if each.key.startswith("train.")]
 
     assert warnings(rope_max_timescale=10_000, mlp_activations=["silu", "linear"]) == []
@@ -120,6 +123,9 @@ def test_a_model_that_computes_something_else_than_that_of_its_weights_is_a_warn
         "train.rope_max_timescale is 10000, and was 500000 in the run of from: base@9. The weights fit both, but were "
         "trained with the earlier value; set it, unless you want the change."
     ]
+    assert warnings("from=./weights", rope_max_timescale=500_000)[0].startswith(
+        "train.rope_max_timescale is 10000, and was 500000 in the model of from: ./weights. The weights fit both, but"
+    )
     (message,) = warnings("train.normalization_layer_epsilon=0.1")
     assert message.startswith("train.normalization_layer_epsilon is 0.1, and was 1e-05 in the run of from: base@9.")
     base = yaml.safe_load((maxtext_folder() / "configs" / "base.yml").read_text(encoding="utf-8"))

@@ -72,7 +72,8 @@ def export(
             f'The run "{status.name}" is in a cluster, where a run exports it.',
             "launcher export, or api.plan_export, plans it.",
         )
-    return exports.of_folder(Path(status.folder), to, step=step, dtype=dtype, public=public, say=say, name=status.name)
+    folder = Path(status.folder)
+    return exports.of_folder(folder, to, step=step, dtype=dtype, merge=merge, public=public, say=say, name=status.name)
 
 
 def plan_export(

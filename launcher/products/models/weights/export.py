@@ -68,10 +68,10 @@ def of_folder(
     *,
     step: str,
     dtype: str,
+    merge: bool,
     public: bool,
     say: Callable[[str], None],
     name: str = "",
-    merge: bool = False,
 ) -> Exported:
     """Export a checkpoint of the run in a folder of this machine. Raises LauncherError with the reason if it fails."""
     listed = checkpoints.of_folder(name or folder.name, folder)
