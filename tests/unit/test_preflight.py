@@ -23,6 +23,7 @@ image: {repository: example.invalid/slipway, tag: 1.0.0}
 storage: {kind: gcsfuse, bucket: example-runs}
 data: {files: [/data/text]}
 """
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def refusals(cluster: Recorded, folder: Path) -> list[str]:
@@ -92,15 +93,16 @@ def test_a_topology_without_a_flavor_is_reported_with_its_origin(
 def test_a_field_of_a_wrong_type_is_a_sentence(tmp_path: Path) -> None:
     cluster = recorded.at("quota-in-use-by-others", 8)
     file = tmp_path / "run.yaml"
-    file.write_text(f"{RUN}pods: {{affinity: {{nodeAffinity: []}}}}\n")
+    file.write_text(f"{RUN}pods: {{affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: {{}}}}}}}}}}\n")
     run = cluster.find("JobSet", "waiting-2")
     spec = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    spec["affinity"] = {"nodeAffinity": []}
+    spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": {}}}}
     snapshot = Snapshot(cluster)  # type: ignore[arg-type]  # it has the needed methods
     [problem] = preflight.problems(api.plan([str(file)], force=True), run, snapshot)
     assert str(problem) == (
         f"{file}:9: pods: In the JobSet of the run, "
-        "spec.replicatedJobs[0].template.spec.template.spec.affinity.nodeAffinity must be an object."
+        "spec.replicatedJobs[0].template.spec.template.spec.affinity."
+        f"nodeAffinity.{REQUIRED}.nodeSelectorTerms must be a list."
     )
 
 
