@@ -202,7 +202,8 @@ LONG = frozenset(
         # Many commands of gcloud, which takes a second to start. With its stand-in they run in CI, and shorter tests
         # with both.
         "tests/products/gke/cluster/test_gke.py::test_from_an_empty_project_to_nothing[gcloud]",
-        "tests/products/gke/cluster/test_gke.py::test_kueue_has_its_configuration_and_image[gcloud]",
+        # tests/products/gke/test_kueue_config.py has the configuration.
+        "tests/products/gke/cluster/test_gke.py::test_kueue_has_its_configuration_and_image",
         # test_from_an_empty_project_to_nothing has the same steps in one order.
         "tests/products/gke/cluster/test_gke.py::test_the_tutorial_from_an_empty_project_to_a_run_and_back",
         "tests/products/gke/cluster/test_gke.py::test_up_that_is_killed_after_every_step_converges",
@@ -259,6 +260,7 @@ LONG = frozenset(
         # MaxText itself, for each preset and model. They change with its version, whose update runs the workflow.
         "tests/unit/test_model_table.py",
         "tests/unit/test_presets_models.py::test_maxtext_accepts_every_model_with_a_slice",
+        "tests/trainer/test_step_check.py::test_maxtext_refuses_combinations_of_keys_with_the_key",
         # The scanners and formats of others.
         "tests/charts/test_scan.py",
         "tests/products/gke/test_terraform_scan.py",

@@ -76,10 +76,15 @@ def test_a_slow_host_is_named_and_all_hosts_stop_after_the_same_step(lab: Traini
 
     first, second = start(0), start(1)
     first.until(lambda: first.step() >= 5)
+
+    def named() -> list[dict[str, Any]]:
+        # Other tests can really slow down the first host, too.
+        return [event for event in first.events("slow_host") if event["host"] == 1]
+
     with half_speed(second.process):
-        first.until(lambda: first.events("slow_host") != [], 240)
-    (event,) = first.events("slow_host")
-    assert (event["host"], event["node"]) == (1, "node-1")
+        first.until(lambda: named() != [], 240)
+    event = named()[0]
+    assert event["node"] == "node-1"
     assert re.fullmatch(
         r"Host 1 \(.+ on the node node-1\) is slow: the same calculation takes \d+% longer than .*", event["message"]
     )
