@@ -190,15 +190,16 @@ def _live(what: str, arguments: Sequence[str]) -> Iterator[Row]:
     shell = pexpect.spawn(LAUNCHER, list(arguments), dimensions=(50, 200), encoding="utf-8", timeout=120)
     process = psutil.Process(shell.pid)
     begin = (0.0, 0.0)
-    url = ""
+    url, headers = "", {}
     if what == "board":
         shell.expect(r"\{.*\}")
-        url = json.loads(str(shell.after))["url"].replace("/?", "/state.json?")
+        url, _, token = str(json.loads(str(shell.after))["url"]).partition("?token=")
+        headers = {"Authorization": f"Bearer {token}"}
     for end in (LIVE_START, LIVE_SECONDS):
         begin = sum(process.cpu_times()[:2]), time.monotonic()
         while time.monotonic() < begin[1] + end:
             if url:  # as the page does, but more often
-                state = httpx.get(url, follow_redirects=True, timeout=60).raise_for_status().json()
+                state = httpx.get(f"{url}state.json", headers=headers, timeout=60).raise_for_status().json()
                 if len(state["runs"]) < RUNS:
                     raise SystemExit(f"The board shows {len(state['runs'])} runs: {state['notes']}")
             shell.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=5)
