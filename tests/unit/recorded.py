@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 from launcher.k8s.client import Kind
@@ -108,8 +109,10 @@ class Recorded:
         self.requests.append(f"schema of {kind.kind}")
         return self.schemas.get(".".join((kind.kind, *parents)), {})
 
-    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> Any:
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None, raw: bool = False) -> Any:
         self.requests.append(f"{method} {path}")
+        if path == "/version":
+            return _Json({}, {"date": format_datetime(self.now, usegmt=True)})
         if path not in self.visible:
             raise KindNotServed(f"There is no {path}.")
         if isinstance(self.visible[path], Exception):
@@ -118,8 +121,8 @@ class Recorded:
 
 
 class _Json:
-    def __init__(self, data: Any) -> None:
-        self._data = data
+    def __init__(self, data: Any, headers: Mapping[str, str] | None = None) -> None:
+        self._data, self.headers = data, headers or {}
 
     def json(self) -> Any:
         return self._data

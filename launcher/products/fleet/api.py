@@ -16,7 +16,7 @@ from launcher.products.fleet.chargeback import to_csv
 from launcher.products.fleet.model import FleetRun, Period
 from launcher.products.fleet.prices import Prices, prices_of
 from launcher.products.fleet.read import read_cluster
-from launcher.products.fleet.recorded import joined, of_record
+from launcher.products.fleet.recorded import contradiction, joined, of_record
 from launcher.products.fleet.times import moment
 from launcher.products.fleet.usage import FleetUse, Gap, use
 from launcher.products.records import reader
@@ -61,6 +61,7 @@ def fleet(
     end = moment(until, cluster.now, values.zone, "--until") if until else cluster.now
     period = Period(start, max(start, min(end, cluster.now)))
     recorded, problems = _recorded(records, cluster.namespace)
+    problems += [sentence for run in recorded if (sentence := contradiction(run, cluster.now))]
     known = joined(cluster.runs, recorded)
     runs = [run for run in known if not team or run.team == team]
     prices = prices_of(values.fleet, cluster.flavors)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from launcher.config.accelerators import CHIPS
@@ -16,6 +15,7 @@ from launcher.k8s.errors import Forbidden, KindNotServed
 from launcher.k8s.kueue.queues import ClusterQueue, Cohort, LocalQueue, QuotaOwner, ResourceFlavor
 from launcher.k8s.kueue.workloads import TEMPLATES, Workload
 from launcher.k8s.objects import Object
+from launcher.products.common import clock
 from launcher.products.fleet.model import FleetRun
 from launcher.products.fleet.workloads import UNKNOWN_FLAVOR, fleet_runs
 from launcher.products.planner.simulation.platform import SliceFlavor, flavor_of
@@ -60,7 +60,9 @@ def read_cluster(cluster: Cluster, common: Mapping[str, Any]) -> ClusterRuns:
     if not everywhere:
         marks.append(f"You may list only runs of {cluster.namespace}: those of others are missing, and count as idle.")
     marks += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
-    now = datetime.now(UTC).timestamp()
+    time, skew = clock.of_cluster(cluster)
+    marks += [skew] if skew else []
+    now = time.timestamp()
     cluster_queues = [ClusterQueue(obj) for obj in queues]
     runs = fleet_runs(map(Workload, workloads), of_events.result(), map(LocalQueue, local_queues), now)
     sole = _sole_flavors(cluster_queues)

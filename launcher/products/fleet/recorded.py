@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from launcher.products.fleet.model import Attempt, FleetRun, Slowness, Wait
@@ -11,6 +12,8 @@ from launcher.products.fleet.workloads import UNKNOWN_FLAVOR
 from launcher.products.report.metrics import time_of
 
 _NOT_LOST = ("total", "training")
+# Seconds by which the clocks of the hosts and of the API server may differ.
+_TOLERATED = 60.0
 
 
 def of_record(record: Mapping[str, Any]) -> FleetRun | None:
@@ -64,6 +67,18 @@ def _attempts(held: Sequence[tuple[float, float]], preemptions: int) -> list[Att
         Attempt(start, end, "Preempted" if before - preemptions <= number < before else "")
         for number, (start, end) in enumerate(held)
     ]
+
+
+def contradiction(run: FleetRun, now: float) -> str:
+    """Return the sentence about a record whose times are not in order or are after `now`, else ""."""
+    times = [run.created, *(time for attempt in run.attempts for time in (attempt.start, attempt.end)), now]
+    if all(later - earlier > -_TOLERATED for earlier, later in pairwise(times)):
+        return ""
+    name = f"{run.namespace}/{run.name}".removeprefix("/")
+    return (
+        f"The record of {name} has times that are not in order or in the future: a clock was wrong. Its hours and "
+        "waits can be wrong, too."
+    )
 
 
 def joined(live: Iterable[FleetRun], recorded: Iterable[FleetRun]) -> list[FleetRun]:

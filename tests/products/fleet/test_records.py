@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher.products.fleet.api import _recorded
 from launcher.products.fleet.model import Attempt, FleetRun, Wait
-from launcher.products.fleet.recorded import joined, of_record
+from launcher.products.fleet.recorded import contradiction, joined, of_record
 from launcher.products.records import form
 
 HOUR = 3600.0
@@ -112,3 +114,22 @@ def test_a_damaged_record_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     (problem,) = problems
     assert "half.record.json is damaged" in problem
     assert [run.uid for run in _recorded([str(tmp_path)], "research")[0]] == ["u1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        ({"times": {**record()["times"], "submitted": at(4)}}, 10.0),
+        ({"held": [{"from": at(3), "to": at(2)}]}, 10.0),
+        ({"held": [{"from": at(2), "to": at(6)}, {"from": at(5), "to": at(9)}]}, 10.0),
+        ({}, 8.0),
+    ],
+    ids=["held before it was submitted", "ended before it began", "two attempts at once", "in the future"],
+)
+def test_times_of_a_wrong_clock_are_a_mark(changes: dict[str, Any], now: float) -> None:
+    run = of_record(record(**changes))
+    assert run is not None
+    assert contradiction(run, now * HOUR).startswith("The record of research/demo has times that are not in order")
+    plain = of_record(record())
+    assert plain is not None
+    assert contradiction(plain, 9 * HOUR - 30) == ""  # half a minute is usual

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, cast
 
 import pytest
 
 from launcher.config.values.files import chart_defaults
+from launcher.products.common import clock
 from launcher.products.fleet import read, usage
 from launcher.products.fleet.model import Attempt, FleetRun, Period, Wait
 from launcher.products.fleet.prices import Price, Prices
@@ -145,3 +147,22 @@ def test_only_what_was_in_the_period_counts() -> None:
     assert fleet.total.wait_median is None  # it started before
     assert fleet.flavors[0].quota_hours == 24
     assert not usage.use([run()], Period(3 * HOUR, 4 * HOUR), PRICES, {}).runs
+
+
+@pytest.mark.parametrize(
+    ("ahead", "says"),
+    [(630, r"is 10 min \d+ s ahead of the API server's"), (-7290, r"is 2 h 1 min behind the API server's"), (20, "")],
+)
+def test_the_time_is_that_of_the_api_server(ahead: float, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong clock of this machine changes no chip-hours. The API server's time is the header Date of its answers."""
+    recorded = cluster()
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return recorded.now + timedelta(seconds=ahead)
+
+    monkeypatch.setattr(clock, "datetime", Clock)
+    state = read.read_cluster(cast(Any, recorded), COMMON)
+    assert state.now == pytest.approx(recorded.now.timestamp(), abs=60)
+    assert re.search(says, " ".join(state.marks)) if says else not state.marks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from launcher.backends.base import RunStatus
 from launcher.backends.kubernetes import reader
@@ -36,6 +36,7 @@ from launcher.k8s.kueue.queues import ClusterQueue, LocalQueue
 from launcher.k8s.kueue.workloads import Workload, workloads
 from launcher.k8s.objects import Object
 from launcher.k8s.target import Target
+from launcher.products.common import clock
 from launcher.products.planner.scheduler.rules import GATES, MINOR_VERSIONS, parse_version
 from launcher.products.planner.simulation.offline import Kueue
 from launcher.products.planner.simulation.platform import Platform, from_objects
@@ -129,8 +130,10 @@ def read_cluster(
     kueue, not_known = of_kueue.result()
     assumed += not_known
     assumed += [f"{sentence} It is left out." for sentence in sorted(cluster.unreadable)]
+    now, skew = clock.of_cluster(cluster)
+    assumed += [skew] if skew else []
     return ClusterState(
-        now=datetime.now(UTC),
+        now=now,
         namespace=cluster.namespace,
         platform=platform,
         queues=[ClusterQueue(obj) for obj in queues],
