@@ -70,7 +70,7 @@ def main() -> int:
             return _run_command(config, ray=not arguments.no_ray)
         if host:
             stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
-        if host and config.hosts == 1 and spares.are_wanted():
+        if host and spares.are_wanted():
             ended, failure = prepared.fork(config)
             if ended is not None:
                 return ended
@@ -128,8 +128,7 @@ def _kept(arguments: argparse.Namespace, *, host: bool) -> log_keeper.Settings |
     """Return where the output of this process is kept; None if it is not kept, or if the config is invalid."""
     try:
         config = _read(arguments)
-        index = distributed.host_index(config) if host and config.hosts > 1 else 0
-        source = kept_output.HOST.format(index) if host else kept_output.DRIVER
+        source = kept_output.HOST.format(distributed.host_index(config)) if host else kept_output.DRIVER
         return kept_output.settings(config, source)
     except ConfigError:  # reported below
         return None

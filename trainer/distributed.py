@@ -41,6 +41,8 @@ def initialize(config: RunConfig) -> None:
 
 def host_index(config: RunConfig) -> int:
     """Return the index of this process among all of the run's, from 0."""
+    if config.hosts == 1:
+        return 0
     given = os.environ.get("SLIPWAY_HOST_INDEX")
     if given is None and "JOB_COMPLETION_INDEX" in os.environ:
         per_slice = int(config.accelerator["hosts"])

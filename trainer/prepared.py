@@ -1,10 +1,13 @@
-"""The parent of the process that trains without Ray, in a run with one host.
+"""The parent of the process that trains without Ray: one for each host.
 
 The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
-again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. The parent
-does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same budget as the
-supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed` counts them, as
-under Ray. Other ends of the process are those of the run: the parent ends in the same way.
+again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. With several
+hosts, the processes of the others lose the connection to it and end with an error, or JAX aborts them. Their parents
+fork again, too, and all meet at the coordinator, so no pod is created again.
+
+The parent does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same
+budget as the supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed`
+counts them, as under Ray. Other ends of the process are those of the run: the parent ends in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import sys
 import time
 from types import FrameType
 
-from trainer import deferred_imports, loop, run_log, worker_exits
+from trainer import deferred_imports, distributed, loop, run_log, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.failures import crashes_again, give_up, what_follows
@@ -28,7 +31,8 @@ _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 
 def fork(config: RunConfig) -> tuple[int | None, str]:
-    """Fork the process that trains, and again while a signal ends it and restarts are left.
+    """Fork the process that trains, and again while a signal ends it, or an error of a run of several hosts, and
+    restarts are left.
 
     Returns None in that process, with a clause about the failure before it ("" in the first). Returns its exit code in
     the parent. Raises ConfigError in the parent if the process crashes twice at the same step. Without Linux, this
@@ -41,23 +45,28 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
     parent, failures, failure = _Parent(), 0, ""
-    restarts = config.max_restarts
+    restarts, rank = config.max_restarts, 0
+    with contextlib.suppress(ConfigError):  # on TPU, JAX can find it in other ways
+        rank = distributed.host_index(config)
     while True:
         kills = worker_exits.count_oom_kills()
         code = parent.one_life()
         if code is None:
             return None, failure
-        what = f"worker 0 {worker_exits.in_words(-code)}" if code < 0 else ""
+        # With several hosts, the error is the lost connection to another one, or the others will lose this one.
+        lost = config.hosts > 1 and code in (1, -signal.SIGABRT)
         # The values must change, and the supervisor names the keys.
         short = code == -signal.SIGKILL and worker_exits.count_oom_kills() > kills
-        if code >= 0 or parent.stopped or failures >= restarts or short:
+        if (code >= 0 and not lost) or parent.stopped or failures >= restarts or short:
             break
-        if crashes_again(config, -code):
+        if not lost and rank == 0 and crashes_again(config, -code):
             raise ConfigError(give_up(config, f"The trainer {worker_exits.in_words(-code)}."))
         failures += 1
-        failure = f"{what}; {what_follows(config, restarts, failures)}"
-        with contextlib.suppress(OSError):  # a full disk must not end the training
-            write_event(config.folder, "worker_failed", message=failure)
+        failure = ""
+        if not lost:  # the host that failed reports it
+            failure = f"worker {rank} {worker_exits.in_words(-code)}; {what_follows(config, restarts, failures)}"
+            with contextlib.suppress(OSError):  # a full disk must not end the training
+                write_event(config.folder, "worker_failed", message=failure)
         os.environ["SLIPWAY_RESTARTS_LEFT"] = str(restarts - failures)
         if failures > 1:
             time.sleep(min(_PAUSE * 2 ** (failures - 2), _LONGEST_PAUSE))

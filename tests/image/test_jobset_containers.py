@@ -17,9 +17,16 @@ from tests.image.containers.team import PERIOD, STEPS, Team, UndisturbedJob
 from tests.trainer.runs import PATIENCE, numbers
 
 
+KILL_YOUNGEST = """
+import os, pathlib
+programs = {int(path.parent.name): path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")}
+os.kill(max(pid for pid, program in programs.items() if b"\\0trainer\\0--config\\0" in program), 9)
+"""
+
+
 @dataclass(frozen=True)
 class EvictedJobSet:
-    """A JobSet that has ended after one of its pods was evicted once."""
+    """A JobSet that has ended after a process that trained was killed in one of its pods, and then the pod evicted."""
 
     job_set: JobSet
     state: str
@@ -31,11 +38,18 @@ class EvictedJobSet:
 def evicted(team: Team) -> Iterator[EvictedJobSet]:
     job_set = JobSet(team.context, team.render("pods", "job-set"))
     pods = job_set.until_started(1)
-    deadline = time.monotonic() + PATIENCE
-    while team.step("pods") < PERIOD + 5:
-        assert time.monotonic() < deadline, job_set.diagnostics()
-        assert not any(pod.over for pod in pods), job_set.diagnostics()
-        time.sleep(0.02)
+
+    def until(step: int, starts: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while team.step("pods") < step or len(team.events("pods", "loop_started")) < starts:
+            assert time.monotonic() < deadline, job_set.diagnostics()
+            assert not any(pod.over for pod in pods), job_set.diagnostics()
+            time.sleep(0.02)
+
+    until(PERIOD + 5, 1)
+    killed = pods[1].container.execute("python", "-c", KILL_YOUNGEST)
+    assert killed.returncode == 0, killed.stderr
+    until(PERIOD + 8, 2)
     listening = pods[0].container.listening()
     step = team.step("pods")
     pods[1].delete(disruption=True)
@@ -55,10 +69,17 @@ def test_an_evicted_pod_stops_all_pods_with_a_checkpoint(evicted: EvictedJobSet,
     assert [pod.terminations[0].exit_code for pod in first] == [3, 3], evicted.job_set.diagnostics()
     assert [pod.terminations[0].exit_code for pod in second] == [0, 0]
     starts = [event["step"] for event in team.events("pods", "loop_started")]
-    assert len(starts) == 2
+    assert len(starts) == 3
     # The restart resumes from a checkpoint of the eviction, not from the periodic one, which was before that step.
-    assert evicted.step_when_evicted < starts[1] < STEPS
-    assert f"stopped after {starts[1]} steps" in first[0].log()
+    assert evicted.step_when_evicted < starts[2] < STEPS
+    assert f"stopped after {starts[2]} steps" in first[0].log()
+
+
+def test_a_killed_process_restarts_in_its_pod(evicted: EvictedJobSet, team: Team) -> None:
+    """All pods stay: none was created again, and no container was started again."""
+    (event,) = team.events("pods", "worker_failed")
+    assert event["message"].startswith("worker 1 was killed by signal 9 (SIGKILL); resuming from step ")
+    assert [pod.restarts for pod in evicted.job_set.attempts[0]] == [0, 0]
 
 
 def test_the_restart_is_not_counted(evicted: EvictedJobSet) -> None:

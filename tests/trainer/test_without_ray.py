@@ -111,6 +111,35 @@ def test_a_killed_process_of_a_job_set_restarts_in_its_pod(lab: TrainingHarness,
     assert {step[0]: step for step in steps(run)} == {step[0]: step for step in steps(undisturbed_host)[:9]}
 
 
+def test_a_killed_process_of_several_hosts_restarts_in_its_pod(lab: TrainingHarness, undisturbed: Run) -> None:
+    """First that of the second host, then that of the first, with the coordinator. No pod ends, and no step changes."""
+    config = with_run(lab.config("in-place-hosts"), kind="job-set")
+    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
+    hosts = [lab.start(config, "--no-ray", JOB_COMPLETION_INDEX=str(host), **place) for host in range(2)]
+    first, second = hosts
+    second.until(lambda: second.step() >= 6)
+    for number, killed in enumerate((second, first), start=2):
+        max(killed.descendants("trainer"), key=psutil.Process.create_time).kill()
+        second.until(lambda starts=number: len(second.events()) == starts and second.step() >= 9)  # type: ignore[misc]
+    assert (first.wait(), second.wait()) == (0, 0), first.output()[-4000:] + second.output()[-4000:]
+    assert numbers(first.metrics()) == numbers(undisturbed.metrics())
+    messages = [event["message"] for event in first.events("worker_failed")]
+    for rank, message in zip((1, 0), messages, strict=True):
+        assert re.match(rf"worker {rank} was killed by signal 9 \(SIGKILL\); resuming from step ", message)
+
+
+def test_without_restarts_a_killed_process_ends_all_hosts(lab: TrainingHarness) -> None:
+    """The JobSet creates the pods again, or fails the run."""
+    config = with_run(lab.config("no-restarts-left", eval_interval=None), kind="job-set", maxRestarts=0)
+    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_INDEX": "0"}
+    hosts = [lab.start(config, "--no-ray", JOB_COMPLETION_INDEX=str(host), **place) for host in range(2)]
+    hosts[1].until(lambda: hosts[1].step() >= 2)
+    max(hosts[1].descendants("trainer"), key=psutil.Process.create_time).kill()
+    assert hosts[1].wait(60) == -signal.SIGKILL
+    assert hosts[0].wait(60) in (1, -signal.SIGABRT)
+    assert hosts[0].events("worker_failed") == []
+
+
 def test_a_coordinators_port_in_use_is_reported(lab: TrainingHarness) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
