@@ -122,13 +122,14 @@ def _steps_done(config: RunConfig) -> int:
 
 def _program_failure(failures: Mapping[int, BaseException]) -> str | None:
     """Return a text for the first failure that is likely to recur; None if there is none."""
+    ended = {rank: status for rank, status in worker_exits.ended().items() if os.WIFSIGNALED(status)}
     for rank, failure in sorted(failures.items()):
         cause = getattr(failure, "cause", None) or failure  # Ray wraps a worker's error
-        status = worker_exits.ended().get(rank)
-        if status is not None and os.WIFSIGNALED(status):
+        status = ended.get(rank)
+        if status is not None:
             if os.WTERMSIG(status) in _CRASHES or worker_exits.ran_out_of_memory(status):
                 return worker_exits.in_words(status)
-        elif _is_of_program(cause):
+        elif not ended and _is_of_program(cause):  # else the worker has lost the connection to that one
             return _sentence(cause)
     return None
 
@@ -140,6 +141,8 @@ def _is_of_program(error: BaseException) -> bool:
         return False
     if type(error).__module__.split(".")[0] in ("ray", "jax", "jaxlib"):
         return bool(_NO_MEMORY.search(str(error)))  # others may be of another process, or of a sick chip
+    if error.__cause__ is not None:  # MaxText wraps the errors of a checkpoint
+        return _is_of_program(error.__cause__)
     return isinstance(error, Exception)
 
 

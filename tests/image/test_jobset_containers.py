@@ -16,7 +16,6 @@ from tests.image.containers.jobset import JobSet
 from tests.image.containers.team import PERIOD, STEPS, Team, UndisturbedJob
 from tests.trainer.runs import PATIENCE, numbers
 
-
 KILL_YOUNGEST = """
 import os, pathlib
 programs = {int(path.parent.name): path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")}

@@ -30,6 +30,13 @@ def of_jax(text: str) -> Exception:
     return error
 
 
+def of_checkpoint(cause: Exception) -> Exception:
+    """Return MaxText's error for an error while it writes a checkpoint."""
+    error = RuntimeError(f"Checkpointing failed. {cause}")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunConfig:
     (tmp_path / "demo").mkdir()
@@ -53,6 +60,8 @@ def after_steps(run: RunConfig, count: int) -> None:
         (of_jax("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm."), True),
         (of_jax("RESOURCE_EXHAUSTED: 429 Too Many Requests"), False),
         (of_jax("UNAVAILABLE: the connection to a host was lost"), False),
+        (of_checkpoint(of_jax("UNKNOWN: Gloo AllGather failed: Connection reset by peer")), False),
+        (of_checkpoint(of_jax("RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes.")), True),
         (OfRay("The worker died."), False),
         (ConnectionResetError("reset"), False),
         (TimeoutError("late"), False),
@@ -108,7 +117,7 @@ def test_a_worker_that_crashed_or_ran_out_of_memory(
     monkeypatch.setattr(worker_exits, "ended", lambda: dict(statuses))
     monkeypatch.setattr(worker_exits, "_oom_kills", {0: 7, 1: 7})
     monkeypatch.setattr(worker_exits, "count_oom_kills", lambda: 7 + kills)
-    failures: dict[int, BaseException] = {0: OfRay("lost"), 1: OfRay("lost")}
+    failures: dict[int, BaseException] = {0: RuntimeError("Checkpointing failed. UNKNOWN: reset"), 1: OfRay("lost")}
     assert [is_repeated(run, failures) for _ in range(2)] == [False, repeated]
     words = worker_exits.in_words(int(number))
     assert words.startswith(f"was killed by signal {int(number)} ({number.name})")
