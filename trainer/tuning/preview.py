@@ -14,8 +14,8 @@ from typing import Any
 from trainer import config as run_config
 from trainer import data, maxtext_keys
 from trainer.errors import ConfigError, DownloadError
-from trainer.tuning import reading
-from trainer.tuning.template import Tokens
+from trainer.tuning import pipeline, reading
+from trainer.tuning.template import LostText, Tokens
 
 _ROWS = 20_000
 """The rows that the sums include at most: a tokenizer reads some thousand per second."""
@@ -41,6 +41,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
     if corpus is None or not config.tuning.applies:
         raise ConfigError("tuning.method is pretrain; set it to a method that reads examples, such as sft.")
     reader = reading.reader(config)
+    lost = LostText(reader.template)
     shown: list[Shown] = []
     lengths: list[int] = []
     counted = longest = 0
@@ -50,6 +51,8 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
             complete = False
             break
         tokens = reader.whole(row, place)
+        with pipeline.placed(place):
+            lost.add(pipeline.conversations(row, config.tuning), place)
         kept = reader.fitted(tokens, place)
         longest = max(longest, sum(len(each.ids) for each in tokens))
         if kept is not None:
@@ -69,6 +72,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
         "longest": longest,
         "cut": reader.counts["cut"],
         "dropped": reader.counts["dropped"],
+        "left_out": lost.sentence(),
         "length": length,
         "sequences": _sequences(lengths, length) if config.train.get("packing", True) else len(lengths),
     }
