@@ -1,4 +1,4 @@
-"""What transformers and peft compute from exports, with PyTorch. Runs with Debian's Python (tests/image/torch_root.py).
+"""Computes with transformers and peft what exports contain, with PyTorch and Debian's Python (torch_root.py).
 
 `logits FOLDER`: for each folder in it, the logits of tokens.npy with the model in `base`, with the adapter in
 `adapter`, after peft merged the two, and with the model in `merged`; and the adapter as peft writes it, in `again`.
@@ -89,4 +89,8 @@ def steps(folder: Path, method: str) -> None:
 
 
 if __name__ == "__main__":
-    {"logits": logits, "steps": steps}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])
+    _, program, path, *method = sys.argv
+    if program == "steps":
+        steps(Path(path), *method)
+    else:
+        logits(Path(path))

@@ -22,8 +22,8 @@ from tests.trainer import adapter_models
 from tests.trainer.conftest import base  # noqa: F401
 from tests.trainer.reference_models import inputs
 from tests.trainer.runs import Run, TrainingHarness
-from tests.trainer.test_lora import ALPHA, BETA, RANK, assert_step, exported, talks_of, tensors, two_steps
-from tests.trainer.test_preferences import encoded
+from tests.trainer.test_lora import ALPHA, RANK, assert_step, exported, talks_of, tensors, two_steps
+from tests.trainer.test_preferences import BETA, encoded
 
 PROGRAM = Path(__file__).with_name("in_torch.py")
 FAMILIES = ("llama3.1", "mistral", "mixtral", "gemma2", "gemma3", "qwen3", "qwen3-moe")

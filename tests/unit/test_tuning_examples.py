@@ -14,6 +14,9 @@ ANSWER = {"role": "assistant", "content": "2"}
 CALL = {"function": {"name": "add", "arguments": {"a": 1}}}
 
 
+NAMELESS: list[dict[str, Any]] = [{}, {"function": {}}, {"function": "add"}, {"function": {"name": 5}}]
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -111,10 +114,10 @@ def test_json_in_a_text_has_no_halves_of_characters() -> None:
         ),
         *(
             (
-                {"messages": [QUESTION, {"role": "assistant", "tool_calls": [call]}]},
+                {"messages": [QUESTION, {"role": "assistant", "tool_calls": [function]}]},
                 "has messages[1].tool_calls without the name of a function; write each as in the API of OpenAI",
             )
-            for call in ({}, {"function": {}}, {"function": "add"}, {"function": {"name": 5}})
+            for function in NAMELESS
         ),
         ({"instruction": ["a"], "output": "b"}, 'has a column "instruction" or "input" that is not text'),
     ],

@@ -231,8 +231,12 @@ def test_a_missing_template(tokenizer: Any, tmp_path: Path) -> None:
         ChatTemplate(tokenizer, str(tmp_path / "none.jinja"))
 
 
-SYSTEM = {"role": "system", "content": "Be short."}
-CALL = {"role": "assistant", "content": "I look.", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+SYSTEM: dict[str, Any] = {"role": "system", "content": "Be short."}
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": "I look.",
+    "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+}
 RESULT = {"role": "tool", "content": '{"a": "b"}'}
 ONLY_QUESTIONS = "{% for m in messages %}{% if m.role in ('user', 'assistant') %}" + CHATML.partition("%}")[2]
 ONLY_QUESTIONS = ONLY_QUESTIONS.replace("{% endfor %}{% if add", "{% endif %}{% endfor %}{% if add", 1)
@@ -275,7 +279,17 @@ def test_the_template_of_qwen_3_writes_all_but_earlier_thoughts() -> None:
     own = AutoTokenizer.from_pretrained(maxtext_folder() / "assets" / "tokenizers" / "qwen3-tokenizer")
     thoughts = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."}
     apart = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
-    messages = [SYSTEM, CONVERSATION[0], thoughts, CONVERSATION[2], apart, CONVERSATION[2], CALL, RESULT, thoughts]
+    messages: list[dict[str, Any]] = [
+        SYSTEM,
+        CONVERSATION[0],
+        thoughts,
+        CONVERSATION[2],
+        apart,
+        CONVERSATION[2],
+        CALL,
+        RESULT,
+        thoughts,
+    ]
     template = ChatTemplate(own, "")
     assert template._render(Example(messages), messages).count("Hm.") == 1
     assert template.unwritten(Example(messages)) == set()
