@@ -155,7 +155,9 @@ def _unused(case: CheckContext) -> Iterator[Problem]:
         why["data.heldOut.fraction"] = "data.heldOut.files is set, too"
     if not (data["files"] or data["corpus"] or data["mixture"]):
         without = "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type"
-        why |= dict.fromkeys(("data.field", "data.heldOut.files", "data.heldOut.fraction"), without)
+        invalid = any("://" in file or not file.strip() for file in held_out["files"])  # another rule reports it
+        keys = ("data.field", "data.heldOut.fraction", *(() if invalid else ("data.heldOut.files",)))
+        why |= dict.fromkeys(keys, without)
     for key, reason in why.items() if not tree["run"]["command"] else ():
         path = tuple(key.split("."))
         if path in case.user.origins and value_at(tree, path) not in (None, value_at(default, path)):
