@@ -96,12 +96,9 @@ def check(config: RunConfig) -> dict[str, Any]:
     if not config.tuning.applies:
         check_corpus(config.corpus)
         return summary
-    template = reading.chat_template(config)
-    lost = LostText(template)
-    check_corpus(config.corpus, pipeline.checker(template, config.tuning, lost))
-    if sentence := lost.sentence():
-        summary["left_out"] = " ".join(filter(None, (config.corpus.left_out, sentence)))
-    return summary
+    lost = LostText(reading.chat_template(config))
+    check_corpus(config.corpus, pipeline.checker(lost, config.tuning))
+    return summary | {"left_out": " ".join(filter(None, (config.corpus.left_out, lost.sentence())))}
 
 
 def _check_dataset(kind: str, train: Mapping[str, Any]) -> None:

@@ -235,7 +235,7 @@ def _shifted(packed: Mapping[str, Any], *, pairs: bool, further: Sequence[str] =
     }
 
 
-def checker(template: ChatTemplate, tuning: Tuning, lost: LostText) -> Callable[[data.Unit], Iterator[str]]:
+def checker(lost: LostText, tuning: Tuning) -> Callable[[data.Unit], Iterator[str]]:
     """Return a function that yields the texts of a unit's examples: the first as the template renders them.
 
     The function adds the examples to `lost`. It raises ConfigError with the place of a row that is not an example.
@@ -246,7 +246,7 @@ def checker(template: ChatTemplate, tuning: Tuning, lost: LostText) -> Callable[
         for row, place in data.rows(unit):
             with placed(place):
                 found = conversations(row, tuning)
-                check = template.tokens if next(numbers) < _RENDERED else template.check
+                check = lost.template.tokens if next(numbers) < _RENDERED else lost.template.check
                 for one in found:
                     check(one)
                 lost.add(found, place)

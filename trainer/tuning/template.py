@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,17 +86,14 @@ class ChatTemplate:
     def unwritten(self, example: Example) -> set[str]:
         """Return the roles of messages whose text the template does not write. Reasoning does not count: the mark that
         this looks for follows it."""
-        marks = {
-            number: f"slipway{number}mark"
-            for number, message in enumerate(example.messages)
-            if str(message.get("content") or "").strip()
-        }
+        messages = example.messages
+        marks = {at: f"slipway{at}mark" for at, each in enumerate(messages) if str(each.get("content") or "").strip()}
         marked = [
-            {**message, "content": f"{message['content']} {marks[number]}"} if number in marks else message
-            for number, message in enumerate(example.messages)
+            {**each, "content": f"{each['content']} {marks[at]}"} if at in marks else each
+            for at, each in enumerate(messages)
         ]
         text = self._render(example, marked)
-        return {str(example.messages[number]["role"]) for number, mark in marks.items() if mark not in text}
+        return {str(messages[at]["role"]) for at, mark in marks.items() if mark not in text}
 
     def prompt(self, text: str) -> list[int]:
         """Return the tokens of a user's message, up to where the answer starts."""
@@ -191,34 +187,28 @@ class LostText:
     """
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
+        self.template, self._examples = template, 0
         self._roles_of: dict[Any, set[str]] = {}
-        self._examples = 0
-        self._lost: Counter[str] = Counter()
-        self._first: dict[str, Any] = {}
+        self._lost: dict[str, list[Any]] = {}  # by role: the number of examples, and the place of the first
 
     def add(self, conversations: Sequence[Example], place: Any) -> None:
         """Count an example: a conversation, or the two of a pair. Raises BadRowError if the template refuses one."""
         self._examples += 1
-        for role in sorted(set[str]().union(*map(self._roles, conversations))):
-            self._lost[role] += 1
-            self._first.setdefault(role, place)
+        for role in set[str]().union(*map(self._roles, conversations)):
+            self._lost.setdefault(role, [0, place])[0] += 1
 
     def _roles(self, example: Example) -> set[str]:
         form = (bool(example.tools), *((each["role"], *sorted(filter(each.get, each))) for each in example.messages))
-        if form not in self._roles_of:
-            if len(self._roles_of) >= _FORMS:
-                return set()
-            self._roles_of[form] = self._template.unwritten(example)
-        return self._roles_of[form]
+        if form not in self._roles_of and len(self._roles_of) < _FORMS:
+            self._roles_of[form] = self.template.unwritten(example)
+        return self._roles_of.get(form, set())
 
     def sentence(self) -> str:
         """Return a sentence for each role, or ""."""
         return " ".join(
             f"In {count:,} of {self._examples:,} examples, the chat template does not write the text of a message of "
-            f'the role "{role}", first in {self._first[role]}; set tuning.template to one that does, or remove the '
-            "messages."
-            for role, count in sorted(self._lost.items())
+            f'the role "{role}", first in {first}; set tuning.template to one that does, or remove the messages.'
+            for role, (count, first) in sorted(self._lost.items())
         )
 
 

@@ -138,11 +138,8 @@ def _unused(case: CheckContext) -> Iterator[Problem]:
     """Warn of keys of tuning and data that the user set to something other than the default, and nothing reads."""
     tree, default = case.tree, chart_defaults("run").tree
     data, method, held_out = tree["data"], tree["tuning"]["method"], tree["data"]["heldOut"]
-    why = {
-        f"tuning.{key}": f"tuning.method is {method}, and it is for {join_or(methods)}"
-        for key, methods in _METHODS_OF.items()
-        if method not in methods
-    }
+    of_others = {key: methods for key, methods in _METHODS_OF.items() if method not in methods}
+    why = {f"tuning.{key}": f"tuning.method is {method}, and it is for {join_or(of_others[key])}" for key in of_others}
     if not _adapter(case)[0]:
         no_adapter = "all weights are trained; for adapters, set tuning.method: lora, or tuning.adapter"
         why |= {f"tuning.lora.{key}": no_adapter for key in tree["tuning"]["lora"]}
@@ -156,8 +153,8 @@ def _unused(case: CheckContext) -> Iterator[Problem]:
     if not (data["files"] or data["corpus"] or data["mixture"]):
         without = "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type"
         invalid = any("://" in file or not file.strip() for file in held_out["files"])  # another rule reports it
-        keys = ("data.field", "data.heldOut.fraction", *(() if invalid else ("data.heldOut.files",)))
-        why |= dict.fromkeys(keys, without)
+        keys = ("data.field", "data.heldOut.fraction", "data.heldOut.files")
+        why |= dict.fromkeys(keys[:2] if invalid else keys, without)
     for key, reason in why.items() if not tree["run"]["command"] else ():
         path = tuple(key.split("."))
         if path in case.user.origins and value_at(tree, path) not in (None, value_at(default, path)):
