@@ -44,9 +44,17 @@ TARGETS = ["q_proj", "down_proj"]
 SAMPLES = ["Is it even or odd: 3 5 8", "Who is there?"]
 RUNS: dict[str, dict[str, Any]] = {
     "lora": {"method": "dpo", "adapter": "lora", "beta": BETA, "samples": SAMPLES},
-    "qlora": {"method": "qlora", "lora": {"targets": TARGETS}},
+    "qlora": {
+        "method": "qlora",
+        "lora": {"targets": TARGETS},
+        "template": "{% for m in messages if m.role != 'system' %}{{ m.role + ': ' + m.content }}</s>{% endfor %}"
+        "{{ 'assistant: ' if add_generation_prompt }}",
+    },
 }
-"""Adapters that are trained on pairs, and quantized ones of some matrices that are trained on conversations."""
+"""Adapters that are trained on pairs, and quantized ones of some matrices that are trained on conversations.
+
+The template of the latter leaves out system messages.
+"""
 
 
 def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[str, Any], **train: Any) -> Path:
@@ -73,7 +81,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("data")
     path = folder / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs(300)))
-    return {"lora": path, "qlora": write(folder / "questions.jsonl", list(range(100, 400)))}
+    questions = write(folder / "questions.jsonl", list(range(100, 400)))
+    with questions.open("a") as file:
+        file.write(json.dumps({"messages": [{"role": "system", "content": "Be brief."}, *ROWS[0]["messages"]]}) + "\n")
+    return {"lora": path, "qlora": questions}
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +262,10 @@ def test_a_kill_changes_no_number(
     assert any("'mu'" in name for name in saved)
 
     if method == "qlora":
+        lost = (
+            'In 1 of 301 examples, the chat template does not write the text of a message of the role "system", first'
+        )
+        assert f"{lost} in {files[method]}: line 301; set tuning.template" in run.output()
         settings = json.loads((exported(path, tmp_path / "adapter") / "adapter_config.json").read_text())
         assert settings["target_modules"] == TARGETS
         assert {name.split(".")[-3] for name in tensors(tmp_path / "adapter")} == {*TARGETS}

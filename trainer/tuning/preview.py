@@ -72,7 +72,7 @@ def _rows(corpus: data.Corpus) -> Iterator[tuple[dict[str, Any], data.Place]]:
 
 
 def _shown(whole: Tokens, kept: Tokens, place: str) -> dict[str, Any]:
-    """Return an example: its texts in turn, each with whether it counts, its tokens, and the tokens that are cut off."""
+    """Return an example: its texts in turn, each with whether it counts, and its tokens that are left and cut off."""
     parts = []
     for counts, group in groupby(range(len(kept.ids)), key=kept.counted.__getitem__):
         first, *others = group
