@@ -3,7 +3,8 @@
 `logits FOLDER`: for each folder in it, the logits of tokens.npy with the model in `base`, with the adapter in
 `adapter`, after peft merged the two, and with the model in `merged`; and the adapter as peft writes it, in `again`.
 
-`steps FOLDER METHOD`: the losses of examples.json with `base` alone and with `adapter`, and its gradients.
+`steps FOLDER METHOD`: the losses of examples.json with `base` alone and with `adapter`, and its gradients; for the
+method sft, which has no adapter, those of `base`.
 """
 
 from __future__ import annotations
@@ -76,12 +77,12 @@ def steps(folder: Path, method: str) -> None:
         return -functional.logsigmoid(rewards[:, 0] - rewards[:, 1]).mean()
 
     losses = [float(loss(base))]
-    adapted = with_adapter(base, folder / "adapter", trainable=True).eval()
-    value = loss(adapted)
+    trained = base if method == "sft" else with_adapter(base, folder / "adapter", trainable=True)
+    value = loss(trained.eval())
     value.backward()
     slopes = {
         name.replace(".default", ""): each.grad.numpy()
-        for name, each in adapted.named_parameters()
+        for name, each in trained.named_parameters()
         if each.requires_grad
     }
     np.savez(folder / "slopes.npz", **slopes)

@@ -11,10 +11,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mlx_lm
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tests.image import torch_root
 from tests.prerequisites import require
@@ -24,6 +26,7 @@ from tests.trainer.reference_models import inputs
 from tests.trainer.runs import Run, TrainingHarness
 from tests.trainer.test_lora import ALPHA, RANK, assert_step, exported, talks_of, tensors, two_steps
 from tests.trainer.test_preferences import BETA, encoded
+from tests.trainer.test_tuning import one_step
 
 PROGRAM = Path(__file__).with_name("in_torch.py")
 FAMILIES = ("llama3.1", "mistral", "mixtral", "gemma2", "gemma3", "qwen3", "qwen3-moe")
@@ -76,6 +79,35 @@ def test_logits_and_files_are_those_of_peft(lab: TrainingHarness, root: Path, fo
         assert config == {key: again[key] for key in config}
 
 
+def in_torch(
+    root: Path, folder: Path, model: Path, talks: list[list[dict[str, Any]]], method: str
+) -> tuple[list[float], dict[str, Any]]:
+    """Return the losses of conversations, and the gradients of the trained tensors by their names."""
+    tokenizer = mlx_lm.load(str(model))[1]._tokenizer
+    examples = [(ids.tolist()[0], mask.tolist()[0]) for ids, mask in encoded(tokenizer, talks)]
+    (folder / "examples.json").write_text(json.dumps(examples))
+    (folder / "beta.json").write_text(json.dumps(BETA))
+    torch_root.run(root, PROGRAM, "steps", f"/tmp/{folder.name}", method)
+    return json.loads((folder / "losses.json").read_text()), dict(np.load(folder / "slopes.npz"))
+
+
+def test_a_step_of_all_weights_is_that_of_transformers(
+    lab: TrainingHarness,
+    base: Run,  # noqa: F811
+    root: Path,
+    folder: Path,
+) -> None:
+    """On packed examples, which transformers computes one by one."""
+    run, line, talks = one_step(lab, base, folder / "rows.jsonl")
+    before = exported(base.folder / "run.json", folder / "base")
+    after = exported(run.folder / "run.json", folder / "after")
+    losses, slopes = in_torch(root, folder, before, talks, "sft")
+    assert line["loss"] == pytest.approx(losses[0], abs=1e-5)
+    old, new = (load_file(each / "model.safetensors") for each in (before, after))
+    assert_step(old, new, slopes, line["learning_rate"], least=0)
+    assert max(np.abs(new[name] - old[name]).max() for name in new) > 1e-2
+
+
 @pytest.mark.parametrize("method", ["lora", "dpo"])
 def test_steps_are_those_of_peft(
     lab: TrainingHarness,
@@ -89,14 +121,8 @@ def test_steps_are_those_of_peft(
     whole = exported(base.folder / "run.json", folder / "base")
     first = exported(path, folder / "adapter", "--step", "0")
     second = exported(path, folder / "second", "--step", "1")
-    tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
-    examples = [(ids.tolist()[0], mask.tolist()[0]) for ids, mask in encoded(tokenizer, talks_of(method))]
-    (folder / "examples.json").write_text(json.dumps(examples))
-    (folder / "beta.json").write_text(json.dumps(BETA))
-    torch_root.run(root, PROGRAM, "steps", f"/tmp/{folder.name}", method)
-    losses = json.loads((folder / "losses.json").read_text())
+    losses, slopes = in_torch(root, folder, whole, talks_of(method), method)
     assert [line["loss"] for line in lines] == pytest.approx(losses, abs=1e-5)
-    slopes = dict(np.load(folder / "slopes.npz"))
     assert_step(
         tensors(first), tensors(second), slopes, lines[1]["learning_rate"], least=1e-5 if method == "lora" else 0
     )
