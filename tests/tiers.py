@@ -195,6 +195,8 @@ LONG = frozenset(
         "tests/trainer/test_weights_killed.py",
         # A JobSet's pods, as root. test_ray_containers.py runs those of a RayJob in the same image.
         "tests/image/test_jobset_containers.py",
+        # Makes a Debian with PyTorch, which takes minutes. test_lora.py compares with mlx-lm.
+        "tests/image/test_peft.py",
         # A cluster of containers of its own. test_ray_job.py runs commands, with their variables, on all hosts of one.
         "tests/image/test_ray_containers.py::test_a_command_runs_on_every_host",
         # Minutes of commands. test_served_models.py tests the states of a model.

@@ -157,6 +157,8 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         keep_base(config)
         keep_data_sets(config)
         _same_data(config, summary)
+        if left_out := summary.get("left_out"):
+            print(left_out, flush=True)  # noqa: T201 - the log
         if completed:
             print(f"{config.name} is already trained: the last step's checkpoint is in {config.folder}.")  # noqa: T201
             return 0

@@ -17,6 +17,7 @@ from trainer.errors import ConfigError, DownloadError
 from trainer.maxtext_keys import derived_keys, model_number
 from trainer.starting_weights import WEIGHT_PATHS, check_weights
 from trainer.tuning import pipeline, preferences, reading
+from trainer.tuning.template import LostText
 
 # The packages that MaxText imports for its own dataset types.
 _OF_DATASETS = {"hf": ("datasets",), "tfds": ("tensorflow_datasets", "tensorflow")}
@@ -91,10 +92,13 @@ def check(config: RunConfig) -> dict[str, Any]:
             f"tuning.method: {config.tuning.method} compares with the weights that it starts from; set from, or "
             "train.load_parameters_path."
         )
-    check_corpus(
-        config.corpus, pipeline.checker(reading.chat_template(config), config.tuning) if config.tuning.applies else None
-    )
-    return config.corpus.summary()
+    summary = config.corpus.summary()
+    if not config.tuning.applies:
+        check_corpus(config.corpus)
+        return summary
+    lost = LostText(reading.chat_template(config))
+    check_corpus(config.corpus, pipeline.checker(lost, config.tuning))
+    return summary | {"left_out": " ".join(filter(None, (config.corpus.left_out, lost.sentence())))}
 
 
 def _check_dataset(kind: str, train: Mapping[str, Any]) -> None:

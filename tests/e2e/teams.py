@@ -272,15 +272,15 @@ class Team:
         made: Tree = self.member.query("submit", *options, "--detach", *more)
         return made
 
-    def write(self, name: str, folder: str, files: Mapping[str, str]) -> None:
-        """Write files into a folder of the claim, with a run of this name."""
+    def write(self, name: str, folder: str, files: Mapping[str, str], kind: str = "job-set") -> None:
+        """Write files into a folder of the claim, with a run of this name and kind."""
         program = (
             f"import json, pathlib; folder = pathlib.Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); "
             f"[(folder / name).write_text(text) for name, text in json.loads({json.dumps(files)!r}).items()]"
         )
         alone: Tree = {"run": {"command": ["python", "-c", program]}, "slice": {"hosts": 1}}
         file = self.member.values(f"{self.name}-{name}-program", alone)
-        self.submit([*self.trainer(name, "job-set"), "-f", file])
+        self.submit([*self.trainer(name, kind), "-f", file])
         self.becomes(name, "succeeded", seconds=START)
 
     def delete(self, run: str) -> None:

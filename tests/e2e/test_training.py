@@ -53,11 +53,11 @@ class _Undisturbed:
         return self._logs[kind]
 
 
-def wait_for_last_step(team: Team, run: str, read: object) -> None:
+def wait_for_last_step(team: Team, run: str, read: object, steps: int = STEPS) -> None:
     """Wait until the log has the last step."""
     assert callable(read)
     team.member.wait(
-        f"the log of {team.name}/{run} to have step {STEPS - 1}", lambda: read().last_step == STEPS - 1, 60
+        f"the log of {team.name}/{run} to have step {steps - 1}", lambda: read().last_step == steps - 1, 60
     )
 
 

@@ -5,15 +5,42 @@ Run as a program (python -m tests.trainer.adapter_models FOLDER NAME...), becaus
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests import compiled_programs
 from tests.trainer import reference_models
-from tests.trainer.reference_models import STEP, inputs
+from tests.trainer.reference_models import STEP, inputs, write_config
+from tests.trainer.runs import CHECKOUT
+
+
+def prepare(root: Path, names: Sequence[str], tokenizer: Path, rank: int, alpha: int, quantized: str = "") -> None:
+    """Write to `root` a base checkpoint, an adapter checkpoint and MaxText's logits of each name.
+
+    The adapter of NAME is the run NAME-lora. The model `quantized` also has one of quantized weights, NAME-qlora.
+    """
+    root.mkdir()
+    for name in names:
+        path = write_config(root, name, tokenizer)
+        tree = json.loads(path.read_text())
+        weights = str(root / name / "checkpoints" / str(STEP) / "items")
+        tree["train"] |= {"load_parameters_path": weights, "weight_dtype": "float32"}
+        if name == "mixtral":
+            tree["train"]["load_balance_loss_weight"] = 0.01  # a loss that a forward pass leaves in the model
+        for method in ("lora", "qlora") if name == quantized else ("lora",):
+            tree["run"]["name"] = f"{name}-{method}"
+            tree |= {"tuning": {"method": method, "lora": {"rank": rank, "alpha": alpha}}, "from": f"{name}@{STEP}"}
+            (root / f"{name}-{method}.json").write_text(json.dumps(tree))
+    program = [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *names]
+    with compiled_programs.kept(root):
+        subprocess.run(program, cwd=CHECKOUT, check=True)
 
 
 def main(root: Path, names: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Adapters (LoRA and QLoRA): the steps of another implementation, exports for peft and whole models, and a kill.
 
-The other implementation is mlx-lm's LoRALinear with its own gradients. peft itself needs PyTorch, which Slipway does
-not depend on: the names and shapes of the tensors in its folders are those in its documentation.
+The other implementation is mlx-lm's LoRALinear with its own gradients. tests/image/test_peft.py has peft itself, which
+needs PyTorch: Slipway does not depend on it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from mlx_lm.utils import load_model
 
 from launcher.backends.base import State
 from launcher.backends.local.record import Record, now, write_record
-from tests import compiled_programs
 from tests.tiny_model import TINY_MODEL
-from tests.trainer import hf_forward
-from tests.trainer.reference_models import inputs, write_config
+from tests.trainer import adapter_models, hf_forward
+from tests.trainer.reference_models import inputs
 from tests.trainer.runs import CHECKOUT, WEIGHED, Run, TrainingHarness, numbers
 from tests.trainer.test_preferences import BETA, dpo, encoded, log_probabilities, pairs
 from tests.trainer.test_preferences import conversations as both
@@ -45,9 +44,17 @@ TARGETS = ["q_proj", "down_proj"]
 SAMPLES = ["Is it even or odd: 3 5 8", "Who is there?"]
 RUNS: dict[str, dict[str, Any]] = {
     "lora": {"method": "dpo", "adapter": "lora", "beta": BETA, "samples": SAMPLES},
-    "qlora": {"method": "qlora", "lora": {"targets": TARGETS}},
+    "qlora": {
+        "method": "qlora",
+        "lora": {"targets": TARGETS},
+        "template": "{% for m in messages if m.role != 'system' %}{{ m.role + ': ' + m.content }}</s>{% endfor %}"
+        "{{ 'assistant: ' if add_generation_prompt }}",
+    },
 }
-"""Adapters that are trained on pairs, and quantized ones of some matrices that are trained on conversations."""
+"""Adapters that are trained on pairs, and quantized ones of some matrices that are trained on conversations.
+
+The template of the latter leaves out system messages.
+"""
 
 
 def config(lab: TrainingHarness, name: str, base: Run, file: Path, lora: dict[str, Any], **train: Any) -> Path:
@@ -74,7 +81,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("data")
     path = folder / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in pairs(300)))
-    return {"lora": path, "qlora": write(folder / "questions.jsonl", list(range(100, 400)))}
+    questions = write(folder / "questions.jsonl", list(range(100, 400)))
+    with questions.open("a") as file:
+        file.write(json.dumps({"messages": [{"role": "system", "content": "Be brief."}, *ROWS[0]["messages"]]}) + "\n")
+    return {"lora": path, "qlora": questions}
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +132,12 @@ def with_adapter(model: Any, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-@pytest.mark.parametrize("method", ["lora", "dpo"])
-def test_steps_are_those_of_another_implementation(
-    lab: TrainingHarness, base: Run, tmp_path: Path, method: str
-) -> None:
-    """The second step continues from the checkpoint of the first one. The reference of DPO is the frozen base."""
+def two_steps(lab: TrainingHarness, base: Run, rows: Path, method: str) -> tuple[Path, list[dict[str, Any]]]:
+    """Train two steps on one batch with SGD. Write the batch to `rows`; return the run config, and the steps' metrics.
+
+    The second step continues from the checkpoint of the first one.
+    """
     examples: list[dict[str, Any]] = ROWS if method == "lora" else PAIRS
-    rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in examples))
     first_step: dict[str, Any] = {
         "learning_rate_schedule_steps": 2,
@@ -143,20 +152,48 @@ def test_steps_are_those_of_another_implementation(
         "max_target_length": 128,
     }
     lora = {"method": "lora"} if method == "lora" else {"method": "dpo", "adapter": "lora", "beta": BETA}
-    before = {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
     path = config(lab, f"{method}-steps", base, rows, lora, **first_step, steps=2)
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
-    assert before == {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
     lines = [line for line in run.metrics() if "loss" in line]
     assert [line["examples"] for line in lines] == [len(examples), len(examples)]
+    return path, lines
+
+
+def talks_of(method: str) -> list[list[dict[str, Any]]]:
+    """Return the conversations in the batch of `two_steps`: of pairs, both."""
+    return [row["messages"] for row in ROWS] if method == "lora" else [talk for row in PAIRS for talk in both(row)]
+
+
+def assert_step(
+    old: dict[str, Any], new: dict[str, Any], slopes: dict[str, Any], rate: float, *, least: float, atol: float = 1e-4
+) -> None:
+    """Check that each tensor changed by its gradient. `least`: the change of each is larger."""
+    assert slopes.keys() == old.keys() == new.keys()
+    for key, slope in slopes.items():
+        # MaxText's query weights are those of Hugging Face divided by the root of head_dim, so their step is larger.
+        scale = TINY_MODEL["head_dim"] if key.endswith(("q_proj.lora_B.weight", "q_proj.weight")) else 1
+        change = np.abs(new[key] - old[key]).max()
+        assert change > least
+        # Half of the change: no change is not enough either. The tokenizer, and so the numbers, differ each time.
+        most = min(atol, change / 2) if least else atol
+        np.testing.assert_allclose(new[key], old[key] - scale * rate * slope, atol=most, err_msg=key)
+
+
+@pytest.mark.parametrize("method", ["lora", "dpo"])
+def test_steps_are_those_of_another_implementation(
+    lab: TrainingHarness, base: Run, tmp_path: Path, method: str
+) -> None:
+    """The reference of DPO is the frozen base."""
+    before = {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
+    path, lines = two_steps(lab, base, tmp_path / "rows.jsonl", method)
+    assert before == {each: each.read_bytes() for each in base.folder.rglob("*") if each.is_file()}
 
     mx.set_default_device(mx.cpu)
     whole = exported(base.folder / "run.json", tmp_path / "base")
     first, second = (exported(path, tmp_path / str(step), "--step", str(step)) for step in (0, 1))
     tokenizer = mlx_lm.load(str(whole))[1]._tokenizer
-    talks = [row["messages"] for row in ROWS] if method == "lora" else [talk for row in PAIRS for talk in both(row)]
-    given = encoded(tokenizer, talks)
+    given = encoded(tokenizer, talks_of(method))
     model, _ = load_model(whole)
     reference = mx.array(np.array(log_probabilities(model, given)[0]))
 
@@ -169,19 +206,13 @@ def test_steps_are_those_of_another_implementation(
     value, gradients = nn.value_and_grad(model, loss)(model)
     assert lines[1]["loss"] == pytest.approx(float(value), abs=1e-5)
     assert lines[1]["loss"] < lines[0]["loss"] - 1e-3
-    slopes, new = dict(tree_flatten(gradients)), tensors(second)
-    assert len(slopes) == len(new) == 2 * 7 * TINY_MODEL["base_num_decoder_layers"]
-    for name, slope in slopes.items():
-        matrix, _, part = name.rpartition(".")
-        # MaxText's query weights are those of Hugging Face divided by the root of head_dim, so their step is larger.
-        scale = TINY_MODEL["head_dim"] if name.endswith("q_proj.lora_b") else 1
-        key = f"base_model.model.{matrix}.{'lora_A' if part == 'lora_a' else 'lora_B'}.weight"
-        expected = old[key] - scale * lines[1]["learning_rate"] * np.array(slope).T
-        change = np.abs(new[key] - old[key]).max()
-        assert change > (1e-5 if method == "lora" else 0)
-        # Half of the change: no change is not enough either. The tokenizer, and so the numbers, differ each time.
-        atol = min(1e-4, change / 2) if method == "lora" else 1e-4
-        np.testing.assert_allclose(new[key], expected, atol=atol, err_msg=name)
+    slopes = {
+        f"base_model.model.{name.replace('lora_a', 'lora_A').replace('lora_b', 'lora_B')}.weight": np.array(slope).T
+        for name, slope in tree_flatten(gradients)
+    }
+    assert len(slopes) == 2 * 7 * TINY_MODEL["base_num_decoder_layers"]
+    least = 1e-5 if method == "lora" else 0
+    assert_step(old, tensors(second), slopes, lines[1]["learning_rate"], least=least)
     settings = json.loads((first / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "base@3"
     assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", RANK, ALPHA)
@@ -231,6 +262,10 @@ def test_a_kill_changes_no_number(
     assert any("'mu'" in name for name in saved)
 
     if method == "qlora":
+        lost = (
+            'In 1 of 301 examples, the chat template does not write the text of a message of the role "system", first'
+        )
+        assert f"{lost} in {files[method]}: line 301; set tuning.template" in run.output()
         settings = json.loads((exported(path, tmp_path / "adapter") / "adapter_config.json").read_text())
         assert settings["target_modules"] == TARGETS
         assert {name.split(".")[-3] for name in tensors(tmp_path / "adapter")} == {*TARGETS}
@@ -322,21 +357,7 @@ NF4 = np.array(
 def references(lab: TrainingHarness) -> Path:
     """Return a folder with a base checkpoint, an adapter checkpoint, and MaxText's logits of each family."""
     root = lab.root / "adapters"
-    root.mkdir()
-    for name in FAMILIES:
-        path = write_config(root, name, lab.tokenizer)
-        tree = json.loads(path.read_text())
-        weights = str(root / name / "checkpoints" / "3" / "items")
-        tree["train"] |= {"load_parameters_path": weights, "weight_dtype": "float32"}
-        if name == "mixtral":
-            tree["train"]["load_balance_loss_weight"] = 0.01  # a loss that a forward pass leaves in the model
-        for method in METHODS if name == QUANTIZED else ("lora",):
-            tree["run"]["name"] = f"{name}-{method}"
-            tree |= {"tuning": {"method": method, "lora": {"rank": RANK, "alpha": ALPHA}}, "from": f"{name}@3"}
-            (root / f"{name}-{method}.json").write_text(json.dumps(tree))
-    program = [sys.executable, "-m", "tests.trainer.adapter_models", str(root), *FAMILIES]
-    with compiled_programs.kept(root):
-        subprocess.run(program, cwd=CHECKOUT, check=True)
+    adapter_models.prepare(root, FAMILIES, lab.tokenizer, RANK, ALPHA, quantized=QUANTIZED)
     return root
 
 

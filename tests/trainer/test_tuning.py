@@ -1,7 +1,7 @@
 """Supervised fine-tuning: the step of an independent implementation, answers to questions, and a kill.
 
 The reference is mlx-lm with its own gradients, from the exported weights, and the mask that transformers computes from
-a template with generation tags. transformers itself computes no model here: Slipway does not depend on PyTorch.
+a template with generation tags. tests/image/test_peft.py compares with transformers, which needs PyTorch.
 """
 
 from __future__ import annotations
@@ -159,20 +159,21 @@ def test_a_kill_in_an_epoch_changes_no_number(lab: TrainingHarness, tuned: Run, 
         assert resumed == whole[:KILLED]
 
 
-def test_a_step_is_that_of_another_implementation(lab: TrainingHarness, base: Run, tmp_path: Path) -> None:
-    """Packed examples give the loss and the weights that mlx computes for each example alone."""
-    rows = [
+def one_step(lab: TrainingHarness, base: Run, rows: Path) -> tuple[Run, dict[str, Any], list[list[dict[str, Any]]]]:
+    """Train a step on packed examples with SGD. Write them to `rows`; return the run, the step's metrics, and the
+    conversations."""
+    examples = [
         question(128),
         {"prompt": "What is 2 plus 2?", "completion": "4"},
         {"instruction": "Say yes.", "input": "Now.", "output": "yes, of course"},
         {"messages": [*question(7)["messages"], *question(12)["messages"]]},
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows.write_text("".join(json.dumps(row) + "\n" for row in examples))
     path = config(
         lab,
         "one-step",
         base,
-        {"files": [str(tmp_path / "rows.jsonl")], "heldOut": {"fraction": 0}},
+        {"files": [str(rows)], "heldOut": {"fraction": 0}},
         steps=1,
         per_device_batch_size=2,
         enable_data_shuffling=False,
@@ -186,18 +187,23 @@ def test_a_step_is_that_of_another_implementation(lab: TrainingHarness, base: Ru
     run = lab.train(path, "--no-ray")
     assert run.process.returncode == 0, run.output()[-3000:]
     (line,) = [line for line in run.metrics() if "loss" in line]
-    assert line["examples"] == len(rows)
+    assert line["examples"] == len(examples)
+    conversations = [
+        examples[0]["messages"],
+        [{"role": "user", "content": "What is 2 plus 2?"}, {"role": "assistant", "content": "4"}],
+        [{"role": "user", "content": "Say yes.\n\nNow."}, {"role": "assistant", "content": "yes, of course"}],
+        examples[3]["messages"],
+    ]
+    return run, line, conversations
 
+
+def test_a_step_is_that_of_another_implementation(lab: TrainingHarness, base: Run, tmp_path: Path) -> None:
+    """Packed examples give the loss and the weights that mlx computes for each example alone."""
+    run, line, conversations = one_step(lab, base, tmp_path / "rows.jsonl")
     mx.set_default_device(mx.cpu)
     folder = exported(lab, base)
     model, _ = load_model(folder)
     tokenizer = mlx_lm.load(str(folder))[1]._tokenizer
-    conversations = [
-        rows[0]["messages"],
-        [{"role": "user", "content": "What is 2 plus 2?"}, {"role": "assistant", "content": "4"}],
-        [{"role": "user", "content": "Say yes.\n\nNow."}, {"role": "assistant", "content": "yes, of course"}],
-        rows[3]["messages"],
-    ]
     encoded = [
         tokenizer.apply_chat_template(
             each,

@@ -306,7 +306,10 @@ def test_a_config_of_another_model_is_refused_with_both_values(tmp_path: Path) -
         with pytest.raises(ConfigError) as error:
             train_keys.compare({**config, key: value}, source, {}, "DIR")
         assert sentence in str(error.value)
-    with pytest.raises(ConfigError, match=r"has no config\.json"):
+    with pytest.raises(ConfigError, match=r"has no config\.json, so it is not a folder in Hugging Face format"):
+        hf_config.read(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"it is an adapter; write a whole model with launcher export RUN --merge"):
         hf_config.read(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ConfigError, match="has no model_type"):

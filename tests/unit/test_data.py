@@ -193,7 +193,7 @@ def write_invalid(tmp_path: Path, name: str, content: bytes) -> Path:
         pytest.param(
             "a.jsonl", b"[" * 100_000, "{path}: line 1 contains lists or objects that are nested too deeply", id="deep"
         ),
-        ("a.parquet", b"no parquet", "{path} is not a Parquet file"),
+        ("a.parquet", b"no parquet", "{path} is not a Parquet file: "),
         ("a.csv", b"a,b", "{path} is not a .txt, .md, .jsonl or .parquet file"),
         ("a.jsonl.gz", b"a", "{path} is not a .txt, .md, .jsonl or .parquet file. It is compressed; decompress it."),
         (
@@ -221,6 +221,8 @@ def test_a_parquet_column_that_is_missing_or_not_text_is_named(tmp_path: Path) -
     pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
     with pytest.raises(ConfigError, match=r'has two columns "text" \(it has text, text\)'):
         data.check_corpus(corpus(path))
+    with pytest.raises(ConfigError, match=r'a\.parquet has two columns "text"; rename or remove one\.$'):
+        list(data.rows(corpus(path).train[0]))
 
 
 def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_a_parquet_file_without_rows_or_with_damaged_pages_is_named(tmp_path: Pa
     pq.write_table(pa.table({"text": [f"document {index}" for index in range(500)]}), path, compression="zstd")
     raw = path.read_bytes()
     path.write_bytes(raw[:40] + bytes(len(raw) // 3) + raw[40 + len(raw) // 3 :])  # the footer is intact
-    with pytest.raises(ConfigError, match=r"Cannot read .*a\.parquet: "):
+    with pytest.raises(ConfigError, match=r"Cannot read .*a\.parquet: .*; write it again\.$"):
         data.check_corpus(corpus(path))
 
 

@@ -61,7 +61,7 @@ def test_warnings_do_not_stop_a_plan() -> None:
         "storage: {bucket: bucket}\ntrain: {steps: 1}\n"
     )
     assert plan_launch(user(text), DEFAULTS).warnings == (
-        "v.yaml:1: run.command replaces the trainer; data and train are ignored.",
+        "v.yaml:1: run.command replaces the trainer; data, train and tuning are ignored.",
     )
 
 

@@ -14,6 +14,9 @@ ANSWER = {"role": "assistant", "content": "2"}
 CALL = {"function": {"name": "add", "arguments": {"a": 1}}}
 
 
+NAMELESS: list[dict[str, Any]] = [{}, {"function": {}}, {"function": "add"}, {"function": {"name": 5}}]
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -102,7 +105,20 @@ def test_json_in_a_text_has_no_halves_of_characters() -> None:
         ({"messages": [QUESTION, {**ANSWER, "weight": "0"}]}, "has messages[1] with the weight '0'; write 0 or 1"),
         ({"messages": [QUESTION, ANSWER], "tools": {"type": "function"}}, 'has a column "tools" that is not a list'),
         ({"prompt": "a", "completion": ""}, "has completion, an empty answer"),
-        ({"prompt": 7, "completion": "a"}, 'has a column "prompt" that is not a list of messages'),
+        ({"prompt": 7, "completion": "a"}, 'has a column "prompt" that is neither a text nor a list of messages'),
+        ({"prompt": b"a", "completion": "a"}, 'has a column "prompt" that is neither a text nor a list of messages'),
+        ({"prompt": "a", "completion": None}, "(it has prompt, completion without a value); set tuning.columns"),
+        (
+            {"messages": [{**QUESTION, "content": [{"type": "image", "text": "a cat"}]}, ANSWER]},
+            "messages[0], whose content is not text",
+        ),
+        *(
+            (
+                {"messages": [QUESTION, {"role": "assistant", "tool_calls": [function]}]},
+                "has messages[1].tool_calls without the name of a function; write each as in the API of OpenAI",
+            )
+            for function in NAMELESS
+        ),
         ({"instruction": ["a"], "output": "b"}, 'has a column "instruction" or "input" that is not text'),
     ],
 )

@@ -56,7 +56,10 @@ def test_turns_that_both_share_do_not_count() -> None:
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "has the same chosen and rejected; remove the row"),
         ({"prompt": "a", "chosen": "b", "rejected": " "}, "has rejected, an empty answer; remove the row"),
         ({"chosen": [QUESTION, GOOD], "rejected": [QUESTION]}, "has no answer in rejected after the messages"),
-        ({"prompt": "a", "chosen": 1, "rejected": "b"}, 'has a column "chosen" that is not a list of messages'),
+        (
+            {"prompt": "a", "chosen": 1, "rejected": "b"},
+            'has a column "chosen" that is neither a text nor a list of messages',
+        ),
     ],
     ids=str,
 )

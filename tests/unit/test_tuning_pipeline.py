@@ -14,7 +14,7 @@ from trainer import data
 from trainer.errors import ConfigError
 from trainer.tuning import pipeline
 from trainer.tuning.settings import Tuning
-from trainer.tuning.template import PLAIN, ChatTemplate
+from trainer.tuning.template import PLAIN, ChatTemplate, LostText
 
 LENGTH, ROWS = 24, 40
 
@@ -131,7 +131,7 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path, template: ChatTempla
     with pytest.raises(
         ConfigError, match=r"b\.jsonl: line 1 has none of .* \(it has question, answer\); set tuning.columns\.$"
     ):
-        data.check_corpus(corpus, pipeline.checker(template, Tuning("sft")))
+        data.check_corpus(corpus, pipeline.checker(LostText(template), Tuning("sft")))
 
 
 def test_no_example_is_short_enough(tmp_path: Path, template: ChatTemplate) -> None:

@@ -14,7 +14,7 @@ import pytest
 from trainer.errors import ConfigError
 from trainer.maxtext_keys import maxtext_folder
 from trainer.tuning.examples import BadRowError, Example
-from trainer.tuning.template import PLAIN, ChatTemplate
+from trainer.tuning.template import PLAIN, ChatTemplate, LostText
 
 SPECIAL = [
     *("<s>", "</s>", "<bos>", "<eos>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
@@ -229,3 +229,90 @@ def test_a_missing_template(tokenizer: Any, tmp_path: Path) -> None:
         ChatTemplate(tokenizer, "")
     with pytest.raises(ConfigError, match="is not a file that can be read"):
         ChatTemplate(tokenizer, str(tmp_path / "none.jinja"))
+
+
+SYSTEM: dict[str, Any] = {"role": "system", "content": "Be short."}
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": "I look.",
+    "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+}
+RESULT = {"role": "tool", "content": '{"a": "b"}'}
+ONLY_QUESTIONS = "{% for m in messages %}{% if m.role in ('user', 'assistant') %}" + CHATML.partition("%}")[2]
+ONLY_QUESTIONS = ONLY_QUESTIONS.replace("{% endfor %}{% if add", "{% endif %}{% endfor %}{% if add", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "messages", "expected"),
+    [
+        (CHATML, [SYSTEM, *CONVERSATION], set()),
+        (PLAIN, [SYSTEM, *CONVERSATION, CALL, RESULT, CONVERSATION[1]], set()),
+        # The text of a dropped message is in another one.
+        (ONLY_QUESTIONS, [{"role": "system", "content": "two"}, *CONVERSATION], {"system"}),
+        # The first answer, and all but the last question.
+        ("{% for m in messages[2:] %}{{ m.role + m.content }}</s>{% endfor %}", CONVERSATION, {"user", "assistant"}),
+        # Llama 3.1 writes a call without its text, and a result as JSON.
+        (
+            "{% for m in messages %}{{ m.role }}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}"
+            "{% else %}{{ m.content | tojson }}{% endif %}</s>{% endfor %}",
+            [CONVERSATION[0], CALL, RESULT, CONVERSATION[1]],
+            {"assistant"},
+        ),
+        # A template for reasoning writes what follows it.
+        (
+            "{% for m in messages %}{{ m.role }}{{ m.content.split('</think>')[-1] }}</s>{% endfor %}",
+            [CONVERSATION[0], {"role": "assistant", "content": "<think>One and one.</think>It is two."}],
+            set(),
+        ),
+    ],
+)
+def test_texts_that_the_template_does_not_write(
+    tokenizer: Any, text: str, messages: list[dict[str, Any]], expected: set[str]
+) -> None:
+    template = ChatTemplate(tokenizer, text)
+    assert template.unwritten(Example(messages)) == expected
+
+
+def test_the_template_of_qwen_3_writes_all_but_earlier_thoughts() -> None:
+    from transformers import AutoTokenizer
+
+    own = AutoTokenizer.from_pretrained(maxtext_folder() / "assets" / "tokenizers" / "qwen3-tokenizer")
+    thoughts = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."}
+    apart = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+    messages: list[dict[str, Any]] = [
+        SYSTEM,
+        CONVERSATION[0],
+        thoughts,
+        CONVERSATION[2],
+        apart,
+        CONVERSATION[2],
+        CALL,
+        RESULT,
+        thoughts,
+    ]
+    template = ChatTemplate(own, "")
+    assert template._render(Example(messages), messages).count("Hm.") == 1
+    assert template.unwritten(Example(messages)) == set()
+
+
+def test_examples_that_lose_a_text_are_counted(tokenizer: Any) -> None:
+    lost = LostText(ChatTemplate(tokenizer, ONLY_QUESTIONS))
+    assert lost.sentence() == ""
+    rows = [CONVERSATION, [SYSTEM, *CONVERSATION], [*CONVERSATION[:3], RESULT, CONVERSATION[3]]]
+    for number in range(6):
+        lost.add([Example(rows[number % 3])], f"a.jsonl: line {number + 1}")
+    lost.add([Example(rows[1]), Example(rows[1])], "a.jsonl: line 7")  # a pair is one example
+    assert lost.sentence() == (
+        'In 3 of 7 examples, the chat template does not write the text of a message of the role "system", first in '
+        "a.jsonl: line 2; set tuning.template to one that does, or remove the messages. In 2 of 7 examples, the chat "
+        'template does not write the text of a message of the role "tool", first in a.jsonl: line 3; set '
+        "tuning.template to one that does, or remove the messages."
+    )
+
+
+def test_an_answer_without_a_question_is_refused(tokenizer: Any) -> None:
+    """transformers renders no conversation without messages, which is what precedes the answer."""
+    template = ChatTemplate(tokenizer, CHATML)
+    with pytest.raises(BadRowError, match="begins with an answer; put a message before it, or set its weight to 0"):
+        template.tokens(Example([CONVERSATION[1], *CONVERSATION[:2]]))
+    assert counted(template, [{**CONVERSATION[1], "weight": 0}, *CONVERSATION[:2]])[:3] == ["It", "is", "two"]

@@ -127,7 +127,7 @@ def test_jobs_that_cannot_run_in_full_have_a_reason() -> None:
 PREREQUISITES = {
     r"as root|another user|needs root": r"^sudo --preserve-env env PATH=\S+ make test-",
     r"starts \{name\}\. Install it": r"apt-get install .*\bzsh fish$",  # the shells of tests/cli/test_completion.py
-    r"\{lacks\}; on Debian, apt-get": r"^buildah debootstrap runc iproute2$",
+    r"\{lacks\}; on Debian, apt-get": r"^buildah debootstrap debian-archive-keyring runc iproute2$",
     r"Set TMPDIR to a disk": "",  # 14 GB
     r"\bon Linux\b": "",
     r"Connect it to a network|Connect to a package index": "",

@@ -48,7 +48,7 @@ def _read_footer(path: str) -> list[int]:
             metadata = pq.read_metadata(source)
     except (OSError, pa.ArrowException) as error:
         raise_passing(error)
-        raise ConfigError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path} is not a Parquet file: {_cause(error)}; write it again.") from error
     return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
@@ -76,7 +76,11 @@ def objects(unit: Unit) -> list[dict[str, Any]]:
     try:
         return cast(list[dict[str, Any]], _present(table.slice(unit.start, unit.stop - unit.start).to_pylist()))
     except (ValueError, OverflowError, LookupError) as error:  # also a nested date that Python cannot have
-        raise ConfigError(f"Cannot read {unit.path}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"Cannot read {unit.path}: {_cause(error)}; write it again.") from error
+
+
+def _cause(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
 
 
 def _present(value: Any) -> Any:
@@ -101,6 +105,9 @@ def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
     try:
         with parquet_source(path) as source, pq.ParquetFile(source) as file:
             if field == ROWS:
+                names = file.schema_arrow.names
+                if twice := next((name for name in names if names.count(name) > 1), None):
+                    raise ConfigError(f'{path} has two columns "{twice}"; rename or remove one.')
                 columns = [column.name for column in file.schema_arrow if not types.is_temporal(column.type)]
                 return file.read_row_group(row_group, columns=columns)
             if (found := file.schema_arrow.names.count(field)) != 1:
@@ -120,4 +127,4 @@ def _read_parquet(path: str, row_group: int, field: str) -> pa.Table:
             return file.read_row_group(row_group, columns=[field])
     except (OSError, pa.ArrowException) as error:
         raise_passing(error)
-        raise ConfigError(f"Cannot read {path}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"Cannot read {path}: {_cause(error)}; write it again.") from error

@@ -55,7 +55,7 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
     if form is None:
         raise BadRowError(
             f"has none of the columns {', or '.join(' and '.join(names[name] for name in form) for form in _FORMS)} "
-            f"(it has {', '.join(list(map(str, row))[:20]) or 'none'}); set tuning.columns"
+            f"(it has {_having(row)}); set tuning.columns"
         )
     if form == ("messages",):
         messages = _messages(values["messages"], names["messages"])
@@ -84,10 +84,7 @@ def pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
     """
     names, values = _named(row, columns)
     if missing := [names[name] for name in ("chosen", "rejected") if name not in values]:
-        raise BadRowError(
-            f"has no column {' and '.join(missing)} (it has {', '.join(list(map(str, row))[:20]) or 'none'}); "
-            "set tuning.columns"
-        )
+        raise BadRowError(f"has no column {' and '.join(missing)} (it has {_having(row)}); set tuning.columns")
     prompt = _turn(values["prompt"], "user", names["prompt"]) if "prompt" in values else []
     chosen, rejected = (_after(prompt, values[name], names[name], names) for name in ("chosen", "rejected"))
     if chosen == rejected:
@@ -109,8 +106,13 @@ def _after(prompt: list[Message], value: Any, column: str, names: Mapping[str, s
                 "set tuning.columns"
             )
         return [*prompt, _message({"role": "assistant", "content": value}, column)]
-    messages = _messages(value, column)
+    messages = _messages(value, column, "neither a text nor")
     return [*prompt, *messages] if messages[0]["role"] in ("assistant", "tool") else messages
+
+
+def _having(row: Mapping[str, Any]) -> str:
+    """Return the names of the columns of a row, and which of them have no value."""
+    return ", ".join([str(name) + (" without a value" if row[name] is None else "") for name in row][:20]) or "none"
 
 
 def _named(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -130,15 +132,15 @@ def _tools(values: Mapping[str, Any], names: Mapping[str, str]) -> list[Any] | N
 def _turn(value: Any, role: str, column: str) -> list[Message]:
     """Return a text as one message of the role, or a list of messages as it is."""
     if not isinstance(value, str):
-        return _messages(value, column)
+        return _messages(value, column, "neither a text nor")
     return [_message({"role": role, "content": value}, column)]
 
 
-def _messages(value: Any, column: str) -> list[Message]:
+def _messages(value: Any, column: str, what: str = "not") -> list[Message]:
     value = _parsed(value, column)
-    if not isinstance(value, Sequence) or not value:
+    if not isinstance(value, list) or not value:
         raise BadRowError(
-            f'has a column "{column}" that is not a list of messages; write objects with role and content'
+            f'has a column "{column}" that is {what} a list of messages; write objects with role and content'
         )
     return [_message(item, f"{column}[{number}]") for number, item in enumerate(value)]
 
@@ -174,10 +176,15 @@ def _text(content: Any, place: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        texts = [_text_of_part(part) if isinstance(part, Mapping) else part for part in content]
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     raise BadRowError(f"has {place}, whose content is not text; write the text only, or remove the row")
+
+
+def _text_of_part(part: Mapping[str, Any]) -> Any:
+    """Return the text of a part; None for one of another type, such as an image with its description."""
+    return part.get("text") if "text" in str(part.get("type") or "text") else None
 
 
 def _calls(calls: Any, place: str) -> list[Any]:
@@ -190,6 +197,8 @@ def _calls(calls: Any, place: str) -> list[Any]:
 def _call(call: Mapping[str, Any], column: str) -> dict[str, Any]:
     if isinstance(call.get("function"), Mapping):
         return {**call, "function": _call(call["function"], column)}
+    if not isinstance(call.get("name"), str):
+        raise BadRowError(f"has {column} without the name of a function; write each as in the API of OpenAI")
     return {**call, "arguments": _parsed(call.get("arguments") or {}, column)}
 
 

@@ -21,7 +21,7 @@ from trainer.tuning import precomputed
 from trainer.tuning.examples import BadRowError, Example, example, pair
 from trainer.tuning.preferences import MEASURES, REFERENCE
 from trainer.tuning.settings import DROP, REFUSE, Tuning
-from trainer.tuning.template import ChatTemplate, Tokens
+from trainer.tuning.template import ChatTemplate, LostText, Tokens
 from trainer.weights import tokenizer
 
 _RENDERED = 200
@@ -235,10 +235,10 @@ def _shifted(packed: Mapping[str, Any], *, pairs: bool, further: Sequence[str] =
     }
 
 
-def checker(template: ChatTemplate, tuning: Tuning) -> Callable[[data.Unit], Iterator[str]]:
+def checker(lost: LostText, tuning: Tuning) -> Callable[[data.Unit], Iterator[str]]:
     """Return a function that yields the texts of a unit's examples: the first as the template renders them.
 
-    The function raises ConfigError with the place of a row that is not an example.
+    The function adds the examples to `lost`. It raises ConfigError with the place of a row that is not an example.
     """
     numbers = itertools.count()
 
@@ -246,9 +246,10 @@ def checker(template: ChatTemplate, tuning: Tuning) -> Callable[[data.Unit], Ite
         for row, place in data.rows(unit):
             with placed(place):
                 found = conversations(row, tuning)
-                check = template.tokens if next(numbers) < _RENDERED else template.check
+                check = lost.template.tokens if next(numbers) < _RENDERED else lost.template.check
                 for one in found:
                     check(one)
+                lost.add(found, place)
             yield found[0].messages[-1].get("content") or "-"
 
     return texts

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,11 @@ from typing import Any
 from trainer import config as run_config
 from trainer import data, maxtext_keys
 from trainer.errors import ConfigError, DownloadError
-from trainer.tuning import reading
-from trainer.tuning.template import Tokens
+from trainer.tuning import pipeline, reading
+from trainer.tuning.template import LostText, Tokens
 
 _ROWS = 20_000
 """The rows that the sums include at most: a tokenizer reads some thousand per second."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """An example: its parts in turn as text and whether they count, its tokens, and the tokens that are cut off."""
-
-    place: str
-    parts: list[tuple[str, bool]]
-    tokens: int
-    counted: int
-    cut: int
 
 
 def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict[str, Any]:
@@ -41,7 +29,8 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
     if corpus is None or not config.tuning.applies:
         raise ConfigError("tuning.method is pretrain; set it to a method that reads examples, such as sft.")
     reader = reading.reader(config)
-    shown: list[Shown] = []
+    lost = LostText(reader.template)
+    shown: list[dict[str, Any]] = []
     lengths: list[int] = []
     counted = longest = 0
     complete = True
@@ -50,6 +39,8 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
             complete = False
             break
         tokens = reader.whole(row, place)
+        with pipeline.placed(place):
+            lost.add(pipeline.conversations(row, config.tuning), place)
         kept = reader.fitted(tokens, place)
         longest = max(longest, sum(len(each.ids) for each in tokens))
         if kept is not None:
@@ -61,7 +52,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
                 shown.append(_shown(whole, left, f"{place}{name}"))
     length = maxtext_keys.sequence_length(config)
     return {
-        "examples": [asdict(example) for example in shown],
+        "examples": shown,
         "read": reader.counts["examples"],
         "complete": complete,
         "tokens": sum(lengths),
@@ -69,6 +60,7 @@ def preview(config: run_config.RunConfig, count: int, rows: int = _ROWS) -> dict
         "longest": longest,
         "cut": reader.counts["cut"],
         "dropped": reader.counts["dropped"],
+        "left_out": lost.sentence(),
         "length": length,
         "sequences": _sequences(lengths, length) if config.train.get("packing", True) else len(lengths),
     }
@@ -79,14 +71,16 @@ def _rows(corpus: data.Corpus) -> Iterator[tuple[dict[str, Any], data.Place]]:
         yield from data.rows(unit)
 
 
-def _shown(whole: Tokens, kept: Tokens, place: str) -> Shown:
+def _shown(whole: Tokens, kept: Tokens, place: str) -> dict[str, Any]:
+    """Return an example: its texts in turn, each with whether it counts, and its tokens that are left and cut off."""
     parts = []
     for counts, group in groupby(range(len(kept.ids)), key=kept.counted.__getitem__):
         first, *others = group
         after = first + 1 + len(others)
         stop = whole.starts[after] if after < len(whole.ids) else len(whole.text)
         parts.append((whole.text[whole.starts[first] : stop], bool(counts)))
-    return Shown(place, parts, len(kept.ids), sum(kept.counted[1:]), len(whole.ids) - len(kept.ids))
+    tokens = {"tokens": len(kept.ids), "counted": sum(kept.counted[1:]), "cut": len(whole.ids) - len(kept.ids)}
+    return {"place": place, "parts": parts, **tokens}
 
 
 def _sequences(lengths: Sequence[int], length: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,6 +34,8 @@ It is the default of Llama 3's template.
 _UNWRITTEN = "which the chat template does not write; set tuning.template to one for tools, or remove the row"
 ALL, LAST = "all", "last"
 """Which turns of the assistant count."""
+_FORMS = 1000
+"""The forms of conversations that LostText renders at most."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,18 @@ class ChatTemplate:
                     "read it as the end of a turn, or as another command"
                 )
 
+    def unwritten(self, example: Example) -> set[str]:
+        """Return the roles of messages whose text the template does not write. Reasoning does not count: the mark that
+        this looks for follows it."""
+        messages = example.messages
+        marks = {at: f"slipway{at}mark" for at, each in enumerate(messages) if str(each.get("content") or "").strip()}
+        marked = [
+            {**each, "content": f"{each['content']} {marks[at]}"} if at in marks else each
+            for at, each in enumerate(messages)
+        ]
+        text = self._render(example, marked)
+        return {str(messages[at]["role"]) for at, mark in marks.items() if mark not in text}
+
     def prompt(self, text: str) -> list[int]:
         """Return the tokens of a user's message, up to where the answer starts."""
         asked = Example([{"role": "user", "content": text}])
@@ -97,6 +111,8 @@ class ChatTemplate:
         ]
         spans = []
         for number in answers if self._turns == ALL else answers[-1:]:
+            if not number:
+                raise BadRowError("begins with an answer; put a message before it, or set its weight to 0")
             prompt = self._render(example, messages[:number], generation_prompt=True)
             if not text.startswith(prompt):
                 raise BadRowError(
@@ -162,6 +178,38 @@ class ChatTemplate:
             raise BadRowError(
                 f"is refused by the chat template: {str(error).rstrip('.')}; change the row, or set tuning.template"
             ) from error
+
+
+class LostText:
+    """Counts the examples with a message whose text the template does not write.
+
+    Conversations of one form, which is the roles of their messages and what these have, are rendered once.
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template, self._examples = template, 0
+        self._roles_of: dict[Any, set[str]] = {}
+        self._lost: dict[str, list[Any]] = {}  # by role: the number of examples, and the place of the first
+
+    def add(self, conversations: Sequence[Example], place: Any) -> None:
+        """Count an example: a conversation, or the two of a pair. Raises BadRowError if the template refuses one."""
+        self._examples += 1
+        for role in set[str]().union(*map(self._roles, conversations)):
+            self._lost.setdefault(role, [0, place])[0] += 1
+
+    def _roles(self, example: Example) -> set[str]:
+        form = (bool(example.tools), *((each["role"], *sorted(filter(each.get, each))) for each in example.messages))
+        if form not in self._roles_of and len(self._roles_of) < _FORMS:
+            self._roles_of[form] = self.template.unwritten(example)
+        return self._roles_of.get(form, set())
+
+    def sentence(self) -> str:
+        """Return a sentence for each role, or ""."""
+        return " ".join(
+            f"In {count:,} of {self._examples:,} examples, the chat template does not write the text of a message of "
+            f'the role "{role}", first in {first}; set tuning.template to one that does, or remove the messages.'
+            for role, (count, first) in sorted(self._lost.items())
+        )
 
 
 def _name(tool: Any) -> str:

@@ -164,10 +164,11 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"{folder} has no config.json, so it is not a folder in Hugging Face format; for a model of the Hub, use "
-            "hf:ORG/NAME."
-        ) from error
+        if (folder / "adapter_config.json").is_file():
+            instead = "is an adapter; write a whole model with launcher export RUN --merge, and import that"
+        else:
+            instead = "is not a folder in Hugging Face format; for a model of the Hub, use hf:ORG/NAME"
+        raise ConfigError(f"{folder} has no config.json, so it {instead}.") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict) or "model_type" not in config:

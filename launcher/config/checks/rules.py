@@ -349,8 +349,8 @@ def _data(case: CheckContext) -> Iterator[Problem]:
     for key in OWNED_WITH_DATA if has_data else ():
         if tree["train"].get(key) is not None:
             yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")
-    if tree["run"]["command"] and (has_data or tree["train"]):
-        message = "run.command replaces the trainer; data and train are ignored."
+    if tree["run"]["command"] and (has_data or tree["train"] or tree["tuning"]["method"] != "pretrain"):
+        message = "run.command replaces the trainer; data, train and tuning are ignored."
         yield case.problem("command", ("run", "command"), message, WARNING)
 
 

@@ -1,4 +1,7 @@
-"""Rules for adapters (tuning.method lora and qlora, tuning.adapter) and for `from`: what they need of the model."""
+"""Rules for adapters (tuning.method lora and qlora, tuning.adapter) and for `from`: what they need of the model.
+
+And for the keys that have no effect with a method.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from pathlib import Path
 
 from launcher.config.checks import this_machine
 from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
+from launcher.config.checks.schema import value_at
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.checks.weights_rules import DESCRIPTION, FAMILIES
 from launcher.config.kinds import RunKind
 from launcher.config.maxtext import models
 from launcher.config.suggest import join_or
+from launcher.config.values.files import chart_defaults
 from launcher.config.weights import Source
 from launcher.json_object import json_object
 
@@ -117,6 +122,45 @@ def _source(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("from", ("train", key), message, WARNING)
 
 
+_OF_ANSWERS, _OF_PAIRS = ("sft", "lora", "qlora"), ("dpo", "orpo")
+_METHODS_OF = {
+    **dict.fromkeys(
+        ("template", "turns", "tooLong", "samples", "columns.prompt", "columns.tools"), _OF_ANSWERS + _OF_PAIRS
+    ),
+    **{f"columns.{name}": _OF_ANSWERS for name in ("messages", "completion", "instruction", "input", "output")},
+    **dict.fromkeys(("columns.chosen", "columns.rejected", "beta"), _OF_PAIRS),
+    "reference": ("dpo",),
+}
+"""The methods that read each key of tuning."""
+
+
+def _unused(case: CheckContext) -> Iterator[Problem]:
+    """Warn of keys of tuning and data that the user set to something other than the default, and nothing reads."""
+    tree, default = case.tree, chart_defaults("run").tree
+    data, method, held_out = tree["data"], tree["tuning"]["method"], tree["data"]["heldOut"]
+    of_others = {key: methods for key, methods in _METHODS_OF.items() if method not in methods}
+    why = {f"tuning.{key}": f"tuning.method is {method}, and it is for {join_or(of_others[key])}" for key in of_others}
+    if not _adapter(case)[0]:
+        no_adapter = "all weights are trained; for adapters, set tuning.method: lora, or tuning.adapter"
+        why |= {f"tuning.lora.{key}": no_adapter for key in tree["tuning"]["lora"]}
+    if method != "pretrain":
+        whole = f"tuning.method: {method} reads rows; tuning.columns names their columns"
+        why |= {f"{source}.field": whole for source in ("data", *(f"data.mixture.{name}" for name in data["mixture"]))}
+        if not held_out["files"] and not held_out["fraction"]:
+            why["tuning.samples"] = "the model answers after an evaluation, and nothing is held out"
+    if held_out["files"]:
+        why["data.heldOut.fraction"] = "data.heldOut.files is set, too"
+    if not (data["files"] or data["corpus"] or data["mixture"]):
+        without = "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type"
+        invalid = any("://" in file or not file.strip() for file in held_out["files"])  # another rule reports it
+        keys = ("data.field", "data.heldOut.fraction", "data.heldOut.files")
+        why |= dict.fromkeys(keys[:2] if invalid else keys, without)
+    for key, reason in why.items() if not tree["run"]["command"] else ():
+        path = tuple(key.split("."))
+        if path in case.user.origins and value_at(tree, path) not in (None, value_at(default, path)):
+            yield case.problem("unused", path, f"{key} has no effect: {reason}. Remove it.", WARNING)
+
+
 # Keys that change what a model computes, but none of its arrays, with the values of base.yml.
 _COMPUTE = {
     "rope_max_timescale": 10_000,
@@ -137,6 +181,7 @@ _RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
     (_READS, _model),
     (_READS, _steps),
     (("from", "run", *_READS[1:]), _source),
+    (("tuning", "data", "run.command"), _unused),
 )
 
 

@@ -37,8 +37,8 @@ class Preview:
 
     `read` is their number, and `complete` is true if there are no others. `tokens`, `counted` and `longest` are
     numbers of tokens: of those that are trained on, of those that the loss counts, and of the longest example. `cut`
-    and `dropped` are the numbers of examples above `length`, the tokens of a sequence. `sequences` is about how many
-    sequences the examples fill.
+    and `dropped` are the numbers of examples above `length`, the tokens of a sequence. `left_out` is a sentence about
+    texts that the chat template does not write, or "". `sequences` is about how many sequences the examples fill.
     """
 
     examples: Sequence[Example]
@@ -49,6 +49,7 @@ class Preview:
     longest: int
     cut: int
     dropped: int
+    left_out: str
     length: int
     sequences: int
 

@@ -49,6 +49,8 @@ _MORE = (
     "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\ntrain: {model_name: gpt-oss-20b}",
     "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\n"
     "train: {gradient_accumulation_steps: 4}",
+    "from: base\ntuning: {method: sft, beta: 0.3}\ndata: {corpus: '', files: [/data/a.jsonl]}",
+    "data: {corpus: '', files: [/data/a], heldOut: {files: [/data/b], fraction: 0.1}}",
     "worker: {env: {PRICE: $$5}}",
     "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",

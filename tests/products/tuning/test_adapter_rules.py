@@ -156,3 +156,61 @@ def test_a_forecast_of_adapters_is_not_that_of_all_weights(values: Path) -> None
     assert key(*sets, "tuning.method=sft") not in keys
     pairs = {key(*sets, "tuning.method=dpo", *more) for more in ((), ("tuning.adapter=lora",), ("tuning.samples=[a]",))}
     assert len(pairs) == 2
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ([], {}),
+        (["tuning.beta=0.1", "tuning.turns=all", "tuning.columns={}"], {}),  # the defaults
+        (["tuning.turns=last", "tuning.columns.tools=t", "data.heldOut.fraction=0.1", "tuning.samples=[a]"], {}),
+        (["tuning.method=dpo", "tuning.adapter=lora", "tuning.reference=precomputed", "tuning.beta=1"], {}),
+        (
+            ["tuning.beta=0.3", "tuning.reference=precomputed", "tuning.columns.chosen=c", "data.field=body"],
+            {
+                "tuning.beta": "tuning.method is lora, and it is for dpo or orpo",
+                "tuning.reference": "tuning.method is lora, and it is for dpo",
+                "tuning.columns.chosen": "tuning.method is lora, and it is for dpo or orpo",
+                "data.field": "tuning.method: lora reads rows; tuning.columns names their columns",
+            },
+        ),
+        (
+            ["tuning.method=orpo", "tuning.reference=precomputed", "tuning.columns.messages=m"],
+            {
+                "tuning.reference": "tuning.method is orpo, and it is for dpo",
+                "tuning.columns.messages": "tuning.method is orpo, and it is for sft, lora or qlora",
+                "tuning.lora.rank": "all weights are trained; for adapters, set tuning.method: lora, or tuning.adapter",
+            },
+        ),
+        (["tuning.samples=[a]"], {"tuning.samples": "the model answers after an evaluation, and nothing is held out"}),
+        (
+            ["tuning.method=pretrain", "from=", "tuning.tooLong=drop", "tuning.columns.prompt=q", "tuning.samples=[a]"],
+            {
+                f"tuning.{key}": "tuning.method is pretrain, and it is for sft, lora, qlora, dpo or orpo"
+                for key in ("template", "tooLong", "columns.prompt", "samples")
+            }
+            | {"tuning.lora.rank": "all weights are trained; for adapters, set tuning.method: lora, or tuning.adapter"},
+        ),
+        (
+            ["data.files=[]", "data.mixture.a.files=[a.jsonl]", "data.mixture.a.weight=1", "data.mixture.a.field=b"],
+            {"data.mixture.a.field": "tuning.method: lora reads rows; tuning.columns names their columns"},
+        ),
+        (
+            ["data.heldOut.files=[b.jsonl]", "data.heldOut.fraction=0.1"],
+            {"data.heldOut.fraction": "data.heldOut.files is set, too"},
+        ),
+        (
+            ["data.files=[]", "train.dataset_type=synthetic", "data.heldOut.files=[b.jsonl]", "data.field=a"],
+            dict.fromkeys(
+                ("data.heldOut.fraction", "data.heldOut.files", "data.field"),
+                "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type",
+            ),
+        ),
+        (["run.command=[sleep]", "tuning.beta=0.3"], {}),  # another rule: the trainer does not run
+    ],
+)
+def test_keys_without_effect_are_reported(values: Path, sets: list[str], expected: dict[str, str]) -> None:
+    found = check_launch(load([str(values)], [*SMALL, *sets]), chart_defaults("run"))
+    assert {each.key: (each.severity, each.message) for each in found if each.rule == "unused"} == {
+        key: ("warning", f"{key} has no effect: {why}. Remove it.") for key, why in expected.items()
+    }

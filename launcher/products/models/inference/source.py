@@ -19,10 +19,12 @@ from launcher.products.common.named_runs import find_best
 from launcher.products.common.storage import is_path, is_url
 from launcher.products.models.inference import child, memory
 from launcher.products.models.weights import checkpoints, hub
+from launcher.products.models.weights.export import ADAPTER_CONFIG
 
 MODEL_CONFIG = "config.json"
 # trainer/inference/exported.py exports into this folder of the run, by the step. The file shows that it is whole.
 EXPORT, COMPLETE = "export", "slipway.json"
+_ONLY_ADAPTER = "It is an adapter. Use its run, or write a whole model: launcher export RUN --merge --to FOLDER"
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def _of_folder(name: str, folder: Path, step: str | None) -> Source:
     if not (folder / CONFIG).is_file():
         raise LauncherError(
             f"{folder} is neither a Hugging Face folder nor the folder of a run: it has no {MODEL_CONFIG} and no "
-            f"{CONFIG}."
+            f"{CONFIG}.",
+            _ONLY_ADAPTER if (folder / ADAPTER_CONFIG).is_file() else "",
         )
     checkpoint = checkpoints.of_folder(folder.name, folder).select(step or checkpoints.LAST)
     try:

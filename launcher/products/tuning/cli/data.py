@@ -54,7 +54,7 @@ def _numbers(shown: Preview) -> str:
     ]
     lines += [f"Too long and cut: {shown.cut:,} (tuning.tooLong)."] * bool(shown.cut)
     lines += [f"Too long and dropped: {shown.dropped:,} (tuning.tooLong)."] * bool(shown.dropped)
-    return "\n".join(lines)
+    return "\n".join([*lines, shown.left_out] if shown.left_out else lines)
 
 
 def _tokens(count: int) -> str:

@@ -128,6 +128,10 @@ def test_what_cannot_work(launcher: Launcher, model: str, run: str, monkeypatch:
         f"Error: {folder}/empty is neither a Hugging Face folder nor the folder of a run: it has no config.json and no "
         "run.json."
     ]
+    (folder / "empty" / "adapter_config.json").write_text("{}")
+    assert error("eval", "./empty", "--tasks", "arc_easy")[1] == (
+        "Hint: It is an adapter. Use its run, or write a whole model: launcher export RUN --merge --to FOLDER"
+    )
     assert error("generate", model, "") == ["Error: The prompt is empty."]
     assert error("generate", model, "a " * 100) == [
         "Error: The prompt has 201 tokens, but the model's context has 64; shorten the prompt."

@@ -8,7 +8,7 @@ import pytest
 
 from launcher import api
 from tests.cli.conftest import Launcher
-from trainer import config
+from trainer import checks, config
 from trainer.errors import ConfigError
 from trainer.tuning.preview import preview
 
@@ -83,6 +83,33 @@ def test_pairs(launcher: Launcher, values: str) -> None:
         "1 example: 21 tokens, 5 counted (24%); the longest example has 21 tokens.",
         "They fill about 1 sequence of 64 tokens.",
     ]
+
+
+NO_SYSTEM = (
+    "{% for m in messages %}{% if m.role != 'system' %}{{ m.role + ' ' + m.content }}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
+
+
+def test_a_text_that_the_template_drops_is_reported(launcher: Launcher, values: str) -> None:
+    """By the preview, and by check, which reads the files of a run on this machine."""
+    lost = (
+        'In 1 of 3 examples, the chat template does not write the text of a message of the role "system", first in '
+        f"{launcher.folder / 'rows.jsonl'}: line 2; set tuning.template to one that does, or remove the messages."
+    )
+    (launcher.folder / "chat.jinja").write_text(NO_SYSTEM)
+    template = f"tuning.template={launcher.folder / 'chat.jinja'}"
+    result = launcher("data", "preview", values, "--set", template)
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[-1] == lost
+    path = launcher.folder / "run.json"
+    tree = dict(api.plan([launcher.folder / values], [template], name="tuned").config)
+    tree["data"]["files"] = [str(launcher.folder / "rows.jsonl")]
+    (launcher.folder / "items").mkdir()
+    tree["train"]["load_parameters_path"] = str(launcher.folder / "items")
+    path.write_text(json.dumps(tree))
+    summary = checks.check(config.read(path))
+    assert summary["left_out"] == lost
 
 
 def test_as_json(launcher: Launcher, values: str) -> None:
