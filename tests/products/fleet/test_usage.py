@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from datetime import datetime, timedelta, tzinfo
-from typing import Any, cast
+from datetime import datetime, tzinfo
+from typing import Any, Self, cast
 
 import pytest
 
@@ -159,8 +159,8 @@ def test_the_time_is_that_of_the_api_server(ahead: float, says: str, monkeypatch
 
     class Clock(datetime):
         @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
-            return recorded.now + timedelta(seconds=ahead)
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(recorded.now.timestamp() + ahead, tz)
 
     monkeypatch.setattr(clock, "datetime", Clock)
     state = read.read_cluster(cast(Any, recorded), COMMON)
