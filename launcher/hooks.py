@@ -124,9 +124,9 @@ def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding]
     return [finding for findings in lists for finding in findings] if lists else None
 
 
-def explained_object(cluster: Cluster, name: str) -> Explanation | None:
+def explained_object(target: Target, name: str) -> Explanation | None:
     """Return why an object in a queue, which is not a run, is in its state; None if no such object is known."""
-    answer: Explanation | None = _first("explained_object", cluster, name)
+    answer: Explanation | None = _first("explained_object", target, name)
     return answer
 
 
