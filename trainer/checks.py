@@ -21,6 +21,9 @@ from trainer.tuning import pipeline, preferences, reading
 # The packages that MaxText imports for its own dataset types.
 _OF_DATASETS = {"hf": ("datasets",), "tfds": ("tensorflow_datasets", "tensorflow")}
 
+# The keys of MaxText that name a file, apart from those of tokenizers, of text and of weights.
+_FILES = ("compiled_trainstep_file", "quant_cfg_path")
+
 # The keys of a dataset type, one of which names the text, and one the text of the evaluations.
 _TEXT_OF_DATASETS = {
     "hf": (("hf_path",), ("hf_eval_split", "hf_eval_files")),
@@ -53,6 +56,9 @@ def check(config: RunConfig) -> dict[str, Any]:
             'install it (pip install "slipway-launcher[tpu]" includes it), or set train.managed_mldiagnostics to false.'
         )
     derived = derived_keys(config)
+    for key in _FILES:
+        if (file := str(derived.get(key) or "")) and not Path(file).is_file():
+            raise ConfigError(f"train.{key}: {file} is not a file; set the path of one, or remove the key.")
     check_weights(config)
     if missing := [each for each in _OF_DATASETS.get(str(derived.get("dataset_type")), ()) if not _installed(each)]:
         raise ConfigError(

@@ -54,6 +54,7 @@ def after_steps(run: RunConfig, count: int) -> None:
         (of_jax("RESOURCE_EXHAUSTED: 429 Too Many Requests"), False),
         (of_jax("UNAVAILABLE: the connection to a host was lost"), False),
         (OfRay("The worker died."), False),
+        (FileNotFoundError(2, "No such file or directory", "/x"), True),
         (ConnectionResetError("reset"), False),
         (TimeoutError("late"), False),
         (StorageError("The storage does not respond."), False),
