@@ -110,7 +110,7 @@ CASES = [
     ("train: {checkpoint_period: 0}\n", "train.checkpoint_period is 0; it must be at least 1."),
     ("train: {head_dim: -2}\n", "train.head_dim is -2; it must be at least 1."),
     ("train: {steps: 0}\n", "train.steps is 0; it must be at least 1."),
-    ("train: {learning_rate: -1}\n", "train.learning_rate is -1; it must be at least 0."),
+    ("train: {learning_rate: 0}\n", "train.learning_rate is 0; it must be more than 0."),
     ("train: {dropout_rate: 1.5}\n", "train.dropout_rate is 1.5; it must be less than 1."),
     ("train: {adam_b1: 1}\n", "train.adam_b1 is 1; it must be less than 1."),
     ("train: {adam_b2: -0.1}\n", "train.adam_b2 is -0.1; it must be at least 0."),
