@@ -100,7 +100,7 @@ def takes(types: Sequence[str], value: Any) -> bool:
 
 
 STRICTER_BOUNDS: dict[str, dict[str, int]] = {
-    **dict.fromkeys(("per_device_batch_size", "learning_rate"), {"gt": 0}),
+    **{key: {"gt": 0} for key in ("per_device_batch_size", "learning_rate")},
     "max_target_length": {"ge": 2},  # the label of a token is the next one; a sequence of one trains nothing
     "data_shuffle_seed": {"ge": 0, "le": 2**32 - 1},
     **{
