@@ -153,6 +153,7 @@ def test_a_bad_row_is_named(tmp_path: Path, template: ChatTemplate) -> None:
     for line, reason in (
         ("{", "is not valid JSON"),
         ('{"prompt": "number"}', "has none of the columns"),
+        ('{"messages": null, "id": 3}', r"has none of .* \(it has messages \(null\), id\); set tuning.columns"),
         ('{"prompt": "a", "completion": ""}', "has completion, an empty answer"),
     ):
         lines[20] = line.ljust(len(lines[20]))

@@ -193,6 +193,11 @@ def test_a_template_that_does_not_write_tools_is_refused(tokenizer: Any) -> None
             "has the special token <|im_end|> in the text of message 1; remove it",
         ),
         (
+            CHATML,
+            [CONVERSATION[1]],
+            "begins with an answer, which has no question; remove the first message, or the row",
+        ),
+        (
             "{% for m in messages %}{{ m.content }}{% if loop.last %}</s>{% endif %}{% endfor %}"
             "{% if add_generation_prompt %} {% endif %}",
             CONVERSATION,

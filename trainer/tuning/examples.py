@@ -53,9 +53,10 @@ def example(row: Mapping[str, Any], columns: Mapping[str, str]) -> Example:
     names, values = _named(row, columns)
     form = next((form for form in _FORMS if all(name in values for name in form)), None)
     if form is None:
+        shown = [f"{key} (null)" if value is None else str(key) for key, value in row.items()]
         raise BadRowError(
             f"has none of the columns {', or '.join(' and '.join(names[name] for name in form) for form in _FORMS)} "
-            f"(it has {', '.join(list(map(str, row))[:20]) or 'none'}); set tuning.columns"
+            f"(it has {', '.join(shown[:20]) or 'none'}); set tuning.columns"
         )
     if form == ("messages",):
         messages = _messages(values["messages"], names["messages"])

@@ -96,6 +96,8 @@ class ChatTemplate:
             if number >= example.first and message["role"] == "assistant" and message.get("weight", 1)
         ]
         spans = []
+        if answers[:1] == [0]:
+            raise BadRowError("begins with an answer, which has no question; remove the first message, or the row")
         for number in answers if self._turns == ALL else answers[-1:]:
             prompt = self._render(example, messages[:number], generation_prompt=True)
             if not text.startswith(prompt):

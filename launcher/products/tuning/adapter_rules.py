@@ -1,4 +1,5 @@
-"""Rules for adapters (tuning.method lora and qlora, tuning.adapter) and for `from`: what they need of the model."""
+"""Rules for keys of `tuning` that the method does not read, for adapters (tuning.method lora and qlora, tuning.adapter)
+and for `from`: what they need of the model."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.config.checks import this_machine
-from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
+from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.checks.weights_rules import DESCRIPTION, FAMILIES
 from launcher.config.kinds import RunKind
@@ -19,6 +20,7 @@ from launcher.json_object import json_object
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _BLOCKS = {block for blocks in FAMILIES.values() for block in blocks}
 _WITH_EXPERTS = {"mixtral", "qwen3_moe"}
+_OF_ALL = ("template", "columns", "turns", "tooLong", "samples")
 
 
 def _adapter(case: CheckContext) -> tuple[str, str]:
@@ -26,6 +28,26 @@ def _adapter(case: CheckContext) -> tuple[str, str]:
     tuning = case.tree["tuning"]
     keys = (key for key in ("method", "adapter") if tuning[key] in models.ADAPTERS and tuning["method"] != "pretrain")
     return next(((f"tuning.{key}", tuning[key]) for key in keys), ("", ""))
+
+
+def _unused(case: CheckContext) -> Iterator[Problem]:
+    """Report keys of `tuning` that the method does not read: the run would train something else than they describe."""
+    tuning = case.tree["tuning"]
+    if case.tree["run"]["command"]:
+        return
+    method, adapter = tuning["method"], models.adapter(tuning)
+    needs = {
+        "lora": "" if adapter else "tuning.method: lora or qlora, or tuning.adapter",
+        "beta": "" if method in ("dpo", "orpo") else "tuning.method: dpo or orpo",
+        "reference": "" if method == "dpo" else "tuning.method: dpo",
+        **dict.fromkeys(_OF_ALL, "" if method != "pretrain" else "another tuning.method than pretrain"),
+    }
+    for key, wanted in needs.items():
+        if wanted and ("tuning", key) in case.user.origins and tuning[key] not in ("", {}, []):
+            message = f"tuning.{key} has an effect only with {wanted}; set that, or remove tuning.{key}."
+            # A preset, or the other runs of a sweep, may need the key.
+            severity = ERROR if method == "pretrain" else WARNING
+            yield from case.across("tuning-unused", ("tuning", key), message, "tuning.method", severity=severity)
 
 
 def _model(case: CheckContext) -> Iterator[Problem]:
@@ -134,6 +156,7 @@ _COMPUTE = {
 
 _READS = ("tuning", "train", "run.kind", "run.command", "slice", "common", "worker.env", "data")
 _RULES: Sequence[tuple[tuple[str, ...], Rule]] = (
+    (("tuning", "run.command"), _unused),
     (_READS, _model),
     (_READS, _steps),
     (("from", "run", *_READS[1:]), _source),

@@ -49,6 +49,7 @@ _MORE = (
     "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\ntrain: {model_name: gpt-oss-20b}",
     "from: base\ntuning: {method: lora}\ndata: {corpus: '', files: [/data/a.jsonl]}\n"
     "train: {gradient_accumulation_steps: 4}",
+    "tuning: {lora: {rank: 8}}",
     "worker: {env: {PRICE: $$5}}",
     "worker: {env: {NAME: x, GREETING: hello $(NAME)}}",
     "run: {maxRestart: 2}",

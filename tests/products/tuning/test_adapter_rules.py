@@ -60,10 +60,26 @@ def test_adapters_are_accepted(values: Path, sets: list[str]) -> None:
     assert messages(values, *(f"tuning.{key}" for key in sets)) == []
 
 
+def test_keys_that_another_method_reads_are_a_warning(values: Path) -> None:
+    """A preset, or the other runs of a sweep over tuning.method, may need them."""
+    found = api.check([str(values)], [*SMALL, "tuning.method=sft", "tuning.beta=0.2", "tuning.reference=precomputed"])
+    assert {each.severity for each in found} == {"warning"}
+    assert [each.key for each in found] == ["tuning.beta", "tuning.reference", "tuning.lora"]
+    assert found[0].message.startswith("tuning.beta has an effect only with tuning.method: dpo or orpo; ")
+
+
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
         (["from="], "6: tuning.method: lora changes a model that exists; set from to a run, or to imported weights."),
+        (
+            ["tuning.method=pretrain"],
+            "8: tuning.lora has an effect only with tuning.method: lora or qlora, or tuning.adapter; set that, or",
+        ),
+        (
+            ["tuning.method=pretrain"],
+            "7: tuning.template has an effect only with another tuning.method than pretrain; set that, or remove ",
+        ),
         (["tuning.lora.rank=0"], "tuning.lora.rank is 0; it must be at least 1 and at most 1024."),
         (["tuning.lora.rank=65"], "tuning.lora.rank is 65, but down_proj is a matrix of rank 64 at most"),
         (
