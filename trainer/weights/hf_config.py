@@ -164,6 +164,8 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
+        if (folder / "adapter_config.json").is_file():
+            raise ConfigError(f"{folder} is an adapter; launcher export --merge writes a whole model.") from error
         raise ConfigError(
             f"{folder} has no config.json, so it is not a folder in Hugging Face format; for a model of the Hub, use "
             "hf:ORG/NAME."

@@ -228,7 +228,7 @@ def test_the_sources_of_a_duration_in_their_order() -> None:
     assert durations.time_left(status=None, **{**both, "held": 7300.0}).seconds == durations.LEAST
     last = status(step=999, steps=1000, seconds_left=2.0)
     assert durations.time_left(status=last, **both).seconds == 2
-    # A run ends at its deadline, whatever its steps still need.
+    # A run ends at its deadline, also if its steps need longer.
     ends = durations.time_left(status=measured, **{**both, "held": 7195.0})
     assert (ends.source, ends.seconds, ends.text) == (Source.DEADLINE, 5, "its deadline is 2 h")
     assert durations.step_seconds(measured, {}) == 2.0
