@@ -35,8 +35,7 @@ class ExpectedStart:
 
 def misfit(plan: LaunchPlan) -> Problem | None:
     """Return the problem that an earlier forecast found: the plan does not fit. None if it is not known."""
-    answer: Problem | None = _first("misfit", plan)
-    return answer
+    return _first("misfit", plan)
 
 
 def forecast_speed(config: Mapping[str, Any]) -> Any:
@@ -59,8 +58,7 @@ def expected_starts(
 
 def expected_start_of(obj: Mapping[str, Any], target: Target) -> ExpectedStart | None:
     """Return when the run of an object would start if it was submitted now; None if it is not known."""
-    answer: ExpectedStart | None = _first("expected_start_of", obj, target)
-    return answer
+    return _first("expected_start_of", obj, target)
 
 
 def has_model(cluster: Cluster, name: str) -> bool:
@@ -75,14 +73,12 @@ def listing(
 
     Returns None if no product has these. Raises LauncherError if the cluster does not answer.
     """
-    answer: tuple[Sequence[Any], str] | None = _first(things, target, warn)
-    return answer
+    return _first(things, target, warn)
 
 
 def ray_cluster(name: str, target: Target) -> tuple[Any, str] | None:
     """Return the status of the long-lived Ray cluster, and its text; None if no such cluster is known."""
-    answer: tuple[Any, str] | None = _first("ray_cluster", name, target)
-    return answer
+    return _first("ray_cluster", name, target)
 
 
 def submitter(kind: RunKind, cluster: Cluster) -> Submitter:
@@ -124,10 +120,9 @@ def cluster_findings(files: Sequence[str], sets: Sequence[str]) -> list[Finding]
     return [finding for findings in lists for finding in findings] if lists else None
 
 
-def explained_object(cluster: Cluster, name: str) -> Explanation | None:
+def explained_object(target: Target, name: str) -> Explanation | None:
     """Return why an object in a queue, which is not a run, is in its state; None if no such object is known."""
-    answer: Explanation | None = _first("explained_object", cluster, name)
-    return answer
+    return _first("explained_object", target, name)
 
 
 def sick_nodes(backend: Backend, status: RunStatus) -> tuple[Sequence[Evidence], Sequence[str]]:
@@ -140,8 +135,7 @@ def stored_log(name: str, run: tuple[Backend, RunStatus] | None, **selected: Any
 
     `run` is None if `name` is a folder. `selected` has attempt, worker and excerpt.
     """
-    answer: Iterator[str] | None = _first("stored_log", name, run, **selected)
-    return answer
+    return _first("stored_log", name, run, **selected)
 
 
 def ended(status: RunStatus) -> list[str]:
@@ -149,6 +143,6 @@ def ended(status: RunStatus) -> list[str]:
     return [sentence for hook in hooks("ended") for sentence in hook(status)]
 
 
-def _first(name: str, *arguments: Any, **options: Any) -> Any:
+def _first[Answer](name: str, *arguments: Any, **options: Any) -> Answer | None:
     """Return the first answer that a product has; None if none has one."""
     return next((answer for hook in hooks(name) if (answer := hook(*arguments, **options)) is not None), None)

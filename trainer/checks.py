@@ -22,6 +22,16 @@ from trainer.tuning.template import LostText
 # The packages that MaxText imports for its own dataset types.
 _OF_DATASETS = {"hf": ("datasets",), "tfds": ("tensorflow_datasets", "tensorflow")}
 
+# The packages of MaxText's features of Google Cloud, by the key that enables one. The extra `train` does not have them.
+_PACKAGES = {
+    "managed_mldiagnostics": "google-cloud-mldiagnostics",
+    "enable_goodput_recording": "ml-goodput-measurement",
+    "use_vertex_tensorboard": "cloud-accelerator-diagnostics",
+}
+
+# The keys of MaxText that name a file, apart from those of tokenizers, of text and of weights.
+_FILES = ("compiled_trainstep_file", "quant_cfg_path")
+
 # The keys of a dataset type, one of which names the text, and one the text of the evaluations.
 _TEXT_OF_DATASETS = {
     "hf": (("hf_path",), ("hf_eval_split", "hf_eval_files")),
@@ -48,12 +58,19 @@ def check(config: RunConfig) -> dict[str, Any]:
             "tracking.wandb.project is set, but the Python package wandb is not installed; install it "
             '(pip install "slipway-launcher[train]" includes it), or leave tracking.wandb.project empty.'
         )
-    if config.train.get("managed_mldiagnostics") and not _installed("google_cloud_mldiagnostics"):
-        raise ConfigError(
-            "train.managed_mldiagnostics is set, but the Python package google-cloud-mldiagnostics is not installed; "
-            'install it (pip install "slipway-launcher[tpu]" includes it), or set train.managed_mldiagnostics to false.'
-        )
+    for key, package in _PACKAGES.items():
+        if config.train.get(key) and not _installed(package.replace("-", "_")):
+            raise ConfigError(
+                f"train.{key} is set, but the Python package {package} is not installed; install it "
+                f'(pip install "slipway-launcher[tpu]" includes it), or set train.{key} to false.'
+            )
     derived = derived_keys(config)
+    for key in _FILES:
+        if (file := str(derived.get(key) or "")) and not Path(file).is_file():
+            raise ConfigError(f"train.{key}: {file} is not a file; set the path of one, or remove the key.")
+    for key in ("dump_hlo", "dump_jaxpr"):
+        if derived.get(key) and not str(derived.get(f"{key}_gcs_dir") or "").startswith("gs://"):
+            raise ConfigError(f"train.{key} copies files to a bucket; set train.{key}_gcs_dir: gs://BUCKET/FOLDER.")
     check_weights(config)
     if missing := [each for each in _OF_DATASETS.get(str(derived.get("dataset_type")), ()) if not _installed(each)]:
         raise ConfigError(

@@ -135,6 +135,8 @@ def _program_failure(failures: Mapping[int, BaseException]) -> str | None:
 
 
 def _is_of_program(error: BaseException) -> bool:
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):  # a path of a key, such as a file
+        return True
     if isinstance(error, OSError | StorageError | DownloadError):  # OSError includes time-outs and lost connections
         return False
     if type(error).__name__ == "TrainingStoppedError":

@@ -140,7 +140,7 @@ def _train(config: RunConfig, watch: Watch | None, log: RunLog) -> Outcome:
             if not math.isfinite(hooks.loss):
                 # A restart from the same checkpoint would diverge again.
                 raise ConfigError(
-                    f"The loss of step {hooks.steps_done} is {hooks.loss}: training has diverged; "
+                    f"The loss of step {hooks.loss_step} is {hooks.loss}: training has diverged; "
                     "lower train.learning_rate, or raise train.warmup_steps_fraction."
                 ) from stop
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import traceback
 from typing import Any
 
 from trainer.errors import ConfigError
@@ -90,4 +91,8 @@ def sentence(error: BaseException) -> str:
             f"The checkpoint does not fit this config, or is damaged: Orbax cannot load {what}. Change back what has "
             "changed since it was written, or start a new run from its weights (from: RUN@STEP)."
         )
-    return f"MaxText rejects the config: {' '.join(str(error).split()) or type(error).__name__}"
+    text = " ".join(str(error).split())
+    if not text:  # an assertion: its line of MaxText's source names the keys
+        frames = traceback.extract_tb(error.__traceback__)
+        text = ": ".join([type(error).__name__, *(frame.line or frame.name for frame in frames[-1:])])
+    return f"MaxText rejects the config: {text}"

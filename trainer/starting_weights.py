@@ -166,5 +166,6 @@ def _steps(folder: Path) -> list[int]:
 
 def _what_exists(items: Path) -> str:
     if steps := _steps(items.parents[1]):
-        return f"Its checkpoints are: {', '.join(map(str, steps[-10:]))}."
+        after = [f" {step} is the one after step {step + 1}." for step in steps if str(step + 1) == items.parent.name]
+        return f"Its checkpoints are: {', '.join(map(str, steps[-10:]))}.{''.join(after)}"
     return "Set from to a run, or to a folder that launcher import wrote."

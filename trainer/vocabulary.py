@@ -116,10 +116,11 @@ def _huggingface(path: str) -> int:
 
 
 def _cannot_load(path: str, error: Exception) -> ConfigError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".: ")
+    reason = reason.removesuffix(" from one of")  # a list follows in other lines
     if Path(path).is_dir():
         return ConfigError(
-            f"data.tokenizer.path: the tokenizer in the folder {path} cannot be loaded ({reason.rstrip(':')}); set a "
+            f"data.tokenizer.path: the tokenizer in the folder {path} cannot be loaded ({reason}); set a "
             "folder with a valid tokenizer.json, or with the files of a tokenizer of transformers."
         )
     return ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,10 +31,7 @@ def explain(name: str, *, target: Target = DEFAULT_TARGET) -> Explanation:
         nodes, more = sick_nodes(*run)
         evidence, suggestions = (*explanation.evidence, *nodes), (*explanation.suggestions, *more)
         return replace(explanation, evidence=evidence, suggestions=suggestions)
-    explained = None
-    if target.cluster_requested:
-        with contextlib.suppress(LauncherError):  # the error is that there is no such run
-            explained = explained_object(target.cluster(), name)
+    explained = explained_object(target, name)
     if explained is None:
         raise no_run(name, target)
     return explained

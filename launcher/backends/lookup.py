@@ -262,6 +262,9 @@ def no_run(name: str, target: Target) -> NoSuchRun:
         name = bare
     elif matches := _sweeps_called(name, target):
         return IsSweep(name, *_only(name, matches))
+    for foreign in plugins.hooks("foreign_object"):
+        if found := foreign(name, target):
+            return NoSuchRun(name, *found)
     names = [run.name for _, run in list_with_backends(lambda _: None, target=target)]
     near = get_close_matches(name, names, n=1)
     guess = f' Did you mean "{near[0]}"?' if near else ""

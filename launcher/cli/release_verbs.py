@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from launcher import api
 from launcher.cli import output
 from launcher.cli.options import confirm
+from launcher.errors import LauncherError
 from launcher.helm import diff
+from launcher.k8s.client import lacks_namespace
 
 if TYPE_CHECKING:
     from launcher.releases.install import ReleasePlan
@@ -20,6 +22,9 @@ def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: fl
     Waits at most `timeout` seconds until the release is ready; None is the default of the chart.
     Without `force`, a plan that removes what runs use is refused.
     """
+    if lacks_namespace(plan.cluster):
+        message = f"There is no namespace {plan.namespace} in {plan.cluster.name}; nothing was changed."
+        raise LauncherError(message, f"kubectl create namespace {plan.namespace}, or choose another with -n.")
     output.narrate(plan.description, *diff.lines(plan.changes), *plan.notes)
     output.narrate(f"Objects: {diff.summary(plan.changes)}.")
     if dry_run:
@@ -31,10 +36,7 @@ def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: fl
     if asks and not confirm("Apply these changes?", "Nothing was changed."):
         return 1
     missing = api.install(plan, output.narrate, force=force, seconds=timeout)
-    output.narrate(*missing)
-    if missing:
-        output.narrate(f"The release {plan.name} is installed, but not ready yet; run the same command again to check.")
-    else:
-        output.narrate(f"The release {plan.name} is {'installed' if timeout == 0 else 'ready'}.")
+    state = "installed, but not ready yet; run the same command again to check" if missing else "ready"
+    output.narrate(*missing, f"The release {plan.name} is {'installed' if timeout == 0 and not missing else state}.")
     output.emit({**plan.as_json(), "notReady": missing}, form, "")
     return int(bool(missing))

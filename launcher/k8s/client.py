@@ -104,6 +104,14 @@ def connect(context: str | None = None, namespace: str | None = None) -> Cluster
     return Cluster(kubeconfig.load(context, namespace))
 
 
+def lacks_namespace(cluster: Cluster) -> bool:
+    """Return whether the cluster's default namespace does not exist; False if the user may not read it."""
+    try:
+        return cluster.get(NAMESPACE, cluster.namespace) is None
+    except ClusterError:
+        return False
+
+
 class Cluster(Connection):
     """An API server and a default namespace.
 

@@ -111,7 +111,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
 
     `where` names the cluster in the message. `method` and `path` are those of the request.
     """
-    body = _body(data)
+    body = json_object(data) or {}
     message = str(body.get("message") or data.decode("utf-8", "replace").strip()[:500] or f"HTTP {status}")
     reason = str(body.get("reason") or "")
     details = body.get("details")
@@ -253,7 +253,3 @@ def _denied(message: str) -> str:
 def _sentence(text: str) -> str:
     text = " ".join(text.split())
     return text if text.endswith((".", "!", "?", ")")) else text + "."
-
-
-def _body(data: bytes) -> dict[str, Any]:
-    return json_object(data) or {}

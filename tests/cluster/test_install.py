@@ -356,6 +356,18 @@ def test_queues_that_work_and_queues_that_do_not(cli4: ReleaseCli) -> None:
             assert done.err.endswith("The release queues is ready.\n")
 
 
+def test_a_namespace_that_does_not_exist_is_reported_before_the_changes(cli4: ReleaseCli) -> None:
+    file = cli4.write(VALUES.replace("createNamespace: false", "namespace: NAME"))
+    for options in ([], ["--dry-run"]):
+        code = run(["install", "queues", "-f", file, "-n", f"{cli4.name}-none", *options])
+        err = cli4.capture.readouterr().err
+        assert code == 1
+        assert err.splitlines() == [
+            f"Error: There is no namespace {cli4.name}-none in the context admin; nothing was changed.",
+            f"Hint: kubectl create namespace {cli4.name}-none, or choose another with -n.",
+        ]
+
+
 def test_queues_with_runs_are_not_uninstalled(cli4: ReleaseCli) -> None:
     assert cli4.install("-f", cli4.write(VALUES)).code == 0
     cli4.api.create(workload("one", cli4.name, cli4.name))

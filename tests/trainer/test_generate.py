@@ -134,7 +134,10 @@ def test_a_text_in_parts_is_cut_like_the_whole(parts: list[str], stops: list[str
         (lambda path: os.truncate(path / "model.safetensors", 5000), "cannot be loaded as a model: "),
         (lambda path: [each.unlink() for each in path.glob("tokenizer*")], "has no tokenizer: none of "),
         (lambda path: _change(path, model_type="unheard"), "Model type unheard not supported."),
-        (lambda path: _change(path, num_hidden_layers=3), "cannot be loaded as a model: Missing"),
+        (
+            lambda path: _change(path, num_hidden_layers=3),
+            "cannot be loaded as a model: Missing 9 parameters: model.layers.2.",
+        ),
         (lambda path: _change(path, model_type="gpt2"), "config.json does not have the keys 'n_ctx', 'n_embd', "),
     ],
 )

@@ -382,11 +382,21 @@ def test_a_failure_of_libtpu_is_reported_once_and_its_metrics_are_absent(capsys:
     assert list(Chips([], LABELS, sampler).collect()) == []
 
 
-def test_diagnostics_of_google_cloud_require_their_package(tmp_path: Path) -> None:
-    """MaxText would train without them, and print only a line. The extra `train` does not contain the package."""
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("managed_mldiagnostics", r'google-cloud-mldiagnostics is not installed; .*"slipway-launcher\[tpu\]"'),
+        ("enable_goodput_recording", r"ml-goodput-measurement is not installed; "),
+        ("use_vertex_tensorboard", r"cloud-accelerator-diagnostics is not installed; "),
+        ("dump_hlo", r"^train.dump_hlo copies files to a bucket; set train.dump_hlo_gcs_dir: gs://BUCKET/FOLDER\.$"),
+        ("dump_jaxpr", r"set train.dump_jaxpr_gcs_dir: gs://BUCKET/FOLDER\.$"),
+    ],
+)
+def test_features_of_google_cloud_require_their_package_or_their_bucket(tmp_path: Path, key: str, message: str) -> None:
+    """MaxText would end late, or train without them and print only a line. The extra `train` lacks the packages."""
     config = run_config(tmp_path)
-    tree = {**config.tree, "train": {**config.train, "managed_mldiagnostics": True}}
-    with pytest.raises(ConfigError, match=r'google-cloud-mldiagnostics is not installed; .*"slipway-launcher\[tpu\]"'):
+    tree = {**config.tree, "train": {**config.train, key: True}}
+    with pytest.raises(ConfigError, match=message):
         checks.check(RunConfig(config.path, tree))
 
 

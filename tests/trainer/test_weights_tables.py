@@ -183,6 +183,16 @@ def test_a_setting_that_the_format_cannot_express_is_refused_with_its_key(train:
         of(**train)
 
 
+def test_a_folder_that_is_not_a_model(tmp_path: Path) -> None:
+    for text in ("[]", "{}", '{"model_type": null}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"config\.json has no model_type, so it does not describe a model"):
+            hf_config.read(tmp_path)
+    (tmp_path / "config.json").rename(tmp_path / "adapter_config.json")
+    with pytest.raises(ConfigError, match=r" is an adapter; launcher export --merge writes a whole model\.$"):
+        hf_config.read(tmp_path)
+
+
 def test_a_model_of_another_family_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^train\.model_name: models with the decoder deepseek have no export; use "):
         of(model_name="deepseek2-16b")

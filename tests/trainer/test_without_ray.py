@@ -325,5 +325,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_written_as_null(lab: Trai
         "--no-ray",
     )
     assert run.process.returncode == 2, run.output()[-3000:]
-    assert "loss" in run.events("error")[-1]["message"]
-    assert json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])["loss"] is None
+    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["loss"] is None
+    # The number of a step is that of the log, which counts from 1.
+    assert f"The loss of step {last['step'] + 1} is nan: " in run.events("error")[-1]["message"]
+    assert re.search(rf"^step {last['step'] + 1}/\d+  loss nan", run.output(), re.M)

@@ -256,6 +256,15 @@ def test_a_parquet_column_of_any_type_of_text_is_read_without_its_nulls(tmp_path
     assert read_all(list(corpus(path).train)) == ["one", "three"]
 
 
+def test_the_held_out_part_of_a_parquet_file_has_text_although_its_last_rows_have_none(tmp_path: Path) -> None:
+    rows = [f"document {number} with some text" for number in range(60)] + [None] * 5
+    pq.write_table(pa.table({"text": rows}), tmp_path / "a.parquet")
+    for hosts in (1, 2):
+        found = data.open_corpus({"files": [str(tmp_path / "a.parquet")], "heldOut": {"fraction": 0.02}}, hosts)
+        data.check_corpus(found)
+        assert len(found.held_out) == hosts
+
+
 def test_a_parquet_column_of_nulls_has_no_text(tmp_path: Path) -> None:
     """Polars writes one if no row of a file has text."""
     pq.write_table(pa.table({"text": pa.nulls(3)}), tmp_path / "a.parquet")

@@ -255,7 +255,7 @@ def test_the_ids_of_every_kind_of_tokenizer_have_rows(tmp_path: Path, defaults: 
         ("huggingface", "text", "text is a file; with data.tokenizer.kind: huggingface, set the path of its folder"),
         ("huggingface", "gone", "gone does not exist; set the path of a folder, or a name on Hugging Face"),
         ("huggingface", "damaged", "damaged cannot be loaded (expected ident at line 1"),
-        ("huggingface", "empty", "empty cannot be loaded ("),
+        ("huggingface", "empty", "empty cannot be loaded (Couldn't instantiate the backend tokenizer); set a folder"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_loaded_is_found_by_the_check(
@@ -281,6 +281,21 @@ def test_a_dataset_type_without_its_text_is_rejected(tmp_path: Path, defaults: V
     with pytest.raises(ConfigError, match=r"^train.eval_interval is 5, but .* set train.grain_eval_files"):
         check(grain_train_files="x", eval_interval=5)
     check(grain_train_files="x", eval_interval=-1)
+
+
+def test_a_file_of_maxtext_that_does_not_exist(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(tmp_path, defaults, *LOCAL, "train.compiled_trainstep_file=/no/such/file")
+    with pytest.raises(ConfigError, match=r"^train.compiled_trainstep_file: /no/such/file is not a file; set the path"):
+        trainer_checks.check(config)
+
+
+def test_an_assertion_of_maxtext_without_a_message_names_its_line() -> None:
+    hosts, factor = 1, 2
+    with pytest.raises(AssertionError) as raised:
+        assert hosts // factor
+    raised.value.args = ()  # pytest adds a message
+    said = "MaxText rejects the config: AssertionError: assert hosts // factor"
+    assert maxtext_setup.sentence(raised.value) == said
 
 
 def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:
@@ -320,6 +335,8 @@ def test_weights_of_another_run(tmp_path: Path, defaults: Values, monkeypatch: p
     assert check("base@7") == [f'load_parameters_path="{base}/checkpoints/7/items"']
     with pytest.raises(ConfigError, match=r"^from: base@5: /.*/5/items does not exist\. Its checkpoints are: 3, 7\.$"):
         check("base@5")
+    with pytest.raises(ConfigError, match=r"Its checkpoints are: 3, 7\. 7 is the one after step 8\.$"):
+        check("base@8")
     (base / "run.json").write_text('{"train": {"steps": 8}}')
     assert check() == [f'load_parameters_path="{base}/checkpoints/7/items"']
     with pytest.raises(ConfigError, match=r"^from: no checkpoint of base@best has a held-out loss; set from to a run"):

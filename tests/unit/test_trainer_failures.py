@@ -63,6 +63,7 @@ def after_steps(run: RunConfig, count: int) -> None:
         (of_checkpoint(of_jax("UNKNOWN: Gloo AllGather failed: Connection reset by peer")), False),
         (of_checkpoint(of_jax("RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes.")), True),
         (OfRay("The worker died."), False),
+        (FileNotFoundError(2, "No such file or directory", "/x"), True),
         (ConnectionResetError("reset"), False),
         (TimeoutError("late"), False),
         (StorageError("The storage does not respond."), False),

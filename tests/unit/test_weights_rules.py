@@ -66,10 +66,12 @@ def test_another_tokenizer_than_that_of_the_weights(home: Path) -> None:
     assert problems("base", *model, tokenizer="/moved/mine.model") == []
 
 
-def test_a_run_that_does_not_exist(home: Path) -> None:
+def test_a_run_that_does_not_exist(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problems("other") == [f"v.yaml:5: from: there is no run other on this machine ({home}/runs/other)."]
     (home / "runs" / "lr-1").mkdir()
     assert problems("lr")[0].endswith("The run of a sweep is written with its number, such as lr-1.")
+    monkeypatch.chdir(home)
+    assert problems("runs")[0].endswith("If you mean the folder, write ./runs.")
 
 
 # As trainer/weights writes it for an import of Llama 3.1 8B.

@@ -264,10 +264,14 @@ def _split(files: Sequence[str], fraction: float, hosts: int, field: str, key: s
 
 
 def _each_host_has_text(units: Sequence[Unit], hosts: int, field: str) -> bool:
-    """Return whether each host gets a unit with text. Reads only .jsonl files, whose long lines leave units empty."""
+    """Return whether each host gets a unit with text. Reads only .jsonl files, whose long lines leave units empty, and
+    small .parquet files, whose rows may be null."""
+    tables = {unit.path for unit in units if suffix(unit.path) == ".parquet" and not hub.is_hub(unit.path)}
+    read = tables if sum(map(bytes_of, tables)) <= _CHECK_WHOLE else set()
 
     def has_text(unit: Unit) -> bool:
-        return suffix(unit.path) != ".jsonl" or any(text.strip() for text in documents(unit, field))
+        skipped = suffix(unit.path) != ".jsonl" and unit.path not in read
+        return skipped or any(text.strip() for text in documents(unit, field))
 
     return all(any(map(has_text, units[host::hosts])) for host in range(hosts))
 

@@ -98,7 +98,8 @@ def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if lines and "required positional argument" in lines[0]:  # MLX constructs an object of the keys of config.json
         return f"config.json does not have the keys {lines[0].partition(': ')[2]}."
-    return f"{lines[0][:300].rstrip('.')}." if lines else f"{type(error).__name__}."
+    text = " ".join(" ".join(lines[: 1 + lines[0].rstrip().endswith(":")]).split()) if lines else type(error).__name__
+    return f"{text[:300].rstrip('.,')}."
 
 
 def _one_token() -> Any:

@@ -36,7 +36,7 @@ class Hooks:
         self.saving = Saving(self)
         self.tuned = TunedSteps(config, self.batches, log)
         self.steps_done = 0
-        self.loss = 0.0
+        self.loss, self.loss_step = 0.0, 0  # that of the last line, and its step, counted from 1
         self.last_loss: Any = None
         self.in_iteration = False
         self.stepped = False

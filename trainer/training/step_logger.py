@@ -99,6 +99,7 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
             import jax
 
             loss = hooks.loss = float(scalars["learning/loss"])  # waits until the device has finished the step
+            hooks.loss_step = int(step) + 1
             finished, self._finished = self._finished or time.perf_counter(), None
             # MaxText's own step time is the time to hand the step to the device, which jumps when
             # that runs ahead. The actual step time is from one finished step to the next.

@@ -171,7 +171,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder} has no config.json, so it {instead}.") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
-    if not isinstance(config, dict) or "model_type" not in config:
+    if not isinstance(config, dict) or not config.get("model_type"):
         raise ConfigError(f"{path} has no model_type, so it does not describe a model in Hugging Face format.")
     config = normalized(config)
     if config["model_type"] in (family.name for family in FAMILIES) and (clauses := [*_of_other_types(config)]):

@@ -23,7 +23,7 @@ from launcher.backends.kubernetes.states import ObservedRun
 from launcher.backends.log_excerpt import WHOLE, Excerpt
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import EVENT, NAMESPACE, POD, WORKLOAD, Cluster, ClusterError, Conflict
+from launcher.k8s.client import EVENT, POD, WORKLOAD, Cluster, ClusterError, Conflict, lacks_namespace
 from launcher.k8s.errors import Invalid, NotFound
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
@@ -84,11 +84,8 @@ class KubernetesBackend:
         ]
 
     def _warn_without_namespace(self, statuses: Sequence[RunStatus], warn: Callable[[str], None]) -> None:
-        if statuses or self.all_namespaces:
-            return
-        with contextlib.suppress(ClusterError):  # the user may lack the right to read namespaces
-            if self.cluster.get(NAMESPACE, self.cluster.namespace) is None:
-                warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
+        if not statuses and not self.all_namespaces and lacks_namespace(self.cluster):
+            warn(f"The namespace {self.cluster.namespace} does not exist in {self.cluster.name}.")
 
     def _with_pods(self, runs: Sequence[ObservedRun]) -> Sequence[ObservedRun]:
         """Add the pods of the runs that are starting, since those may be stuck. One request reads all pods."""

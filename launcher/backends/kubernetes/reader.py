@@ -132,7 +132,7 @@ def status(cluster: Cluster, seen: ObservedRun) -> RunStatus:
         folder=run.folder,
         team=run.team,
         queue=run.queue,
-        priority=_priority(seen),
+        priority=run.priority_class or ("" if seen.workload is None else seen.workload.priority_class),
         accelerator=" ".join(filter(None, [str(slice_.get("accelerator") or ""), str(slice_.get("topology") or "")])),
         slices=slice_.get("count"),
         provisioning=provisioning(slice_, seen.workload.flavor if seen.workload else ""),
@@ -180,7 +180,3 @@ def _listers(cluster: Cluster, labels: str, all_namespaces: bool) -> list[Callab
             return []
 
     return [partial(read, run_kind) for run_kind in KINDS]
-
-
-def _priority(seen: ObservedRun) -> str:
-    return seen.run.priority_class or ("" if seen.workload is None else seen.workload.priority_class)

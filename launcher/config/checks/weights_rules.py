@@ -152,7 +152,9 @@ def _here(case: CheckContext) -> Iterator[Problem]:
             yield case.problem("from", ("data", "tokenizer", "path"), message, WARNING)
         if not folder.is_dir() and re.fullmatch(r"[a-z][-a-z0-9]*", source.name):
             message = f"from: there is no run {source.name} on this machine ({folder})."
-            if (first := folder.with_name(f"{source.name}-1")).is_dir():
+            if Path(source.name).is_dir():
+                message += f" If you mean the folder, write ./{source.name}."
+            elif (first := folder.with_name(f"{source.name}-1")).is_dir():
                 message += f" The run of a sweep is written with its number, such as {first.name}."
             yield case.problem("from", ("from",), message)
     if differing:

@@ -100,13 +100,16 @@ def takes(types: Sequence[str], value: Any) -> bool:
 
 
 STRICTER_BOUNDS: dict[str, dict[str, int]] = {
-    "per_device_batch_size": {"gt": 0},
+    **{key: {"gt": 0} for key in ("per_device_batch_size", "learning_rate")},
+    "max_target_length": {"ge": 2},  # the label of a token is the next one; a sequence of one trains nothing
+    "data_shuffle_seed": {"ge": 0, "le": 2**32 - 1},
     **{
         key: {"ge": 1}
         for key in (
             *("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "base_num_query_heads", "base_num_kv_heads"),
-            *("head_dim", "vocab_size", "max_target_length", "checkpoint_period"),
-            *("max_num_checkpoints_to_keep", "rope_max_timescale"),
+            *("head_dim", "vocab_size", "checkpoint_period"),
+            *("max_num_checkpoints_to_keep", "num_epoch", "rope_max_timescale", "log_period", "num_vocab_tiling"),
+            *("inhomogeneous_layer_cycle_interval", "interleave_moe_layer_step"),
         )
     },
     **{key: {"ge": 0} for key in ("adam_weight_decay", "learning_rate_final_fraction", "z_loss_multiplier")},

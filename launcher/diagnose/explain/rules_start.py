@@ -138,7 +138,7 @@ def refused(situation: Situation) -> Finding | None:
     if event is None:
         return None
     rejected = "pods" if event.kind != situation.run.kind else "objects"
-    cause = sentence(one_line(_cause(event.message), 250))
+    cause = sentence(one_line(event.message.removeprefix("Error creating: "), 250))
     return Finding(
         f"{situation.name} cannot start: the API server rejects its {rejected}: {cause}",
         (_shown(event, situation),),
@@ -196,10 +196,6 @@ def _limits(situation: Situation, called: str) -> tuple[Evidence, ...]:
 def _shown(event: Event, situation: Situation) -> Evidence:
     often = f" ({event.count} times, last {situation.ago(event.at)} ago)" if event.count > 1 else ""
     return Evidence(event.kind, event.name, f"{event.reason}: {sentence(one_line(event.message, 500))}{often}")
-
-
-def _cause(message: str) -> str:
-    return re.sub(r"^Error creating: ", "", message)
 
 
 def _refused_hint(message: str, situation: Situation) -> str:

@@ -18,6 +18,7 @@ from launcher.k8s.objects import Object
 from launcher.products.common import clock
 from launcher.products.fleet.model import FleetRun
 from launcher.products.fleet.workloads import UNKNOWN_FLAVOR, fleet_runs
+from launcher.products.planner.simulation.cluster_state import all_or_own
 from launcher.products.planner.simulation.platform import SliceFlavor, flavor_of
 
 _PARALLEL = 5
@@ -45,9 +46,9 @@ def read_cluster(cluster: Cluster, common: Mapping[str, Any]) -> ClusterRuns:
     """
     marks: list[str] = []
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        of_workloads = pool.submit(_all_or_own, cluster, WORKLOAD, without=(f"{TEMPLATES}.metadata",))
+        of_workloads = pool.submit(all_or_own, cluster, WORKLOAD, without=(f"{TEMPLATES}.metadata",))
         of_events = pool.submit(_events, cluster)
-        of_local = pool.submit(_all_or_own, cluster, LOCAL_QUEUE)
+        of_local = pool.submit(all_or_own, cluster, LOCAL_QUEUE)
         kinds = CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR
         queues, cohorts, flavors = pool.map(lambda kind: _visible(cluster, kind, marks), kinds)
     try:
@@ -102,14 +103,6 @@ def _with_flavor(run: FleetRun, sole: Mapping[str, str]) -> FleetRun:
     chips = dict(run.chips)
     flavor, count = sole[run.queue], chips.pop(UNKNOWN_FLAVOR)
     return replace(run, chips={**chips, flavor: chips.get(flavor, 0) + count})
-
-
-def _all_or_own(cluster: Cluster, kind: Kind, without: Sequence[str] = ()) -> tuple[list[Object], bool]:
-    """Return the objects of all namespaces; those of the user's namespace, and False, if the others are hidden."""
-    try:
-        return list(cluster.list(kind, all_namespaces=True, without=without)), True
-    except Forbidden:
-        return list(cluster.list(kind, without=without)), False
 
 
 def _events(cluster: Cluster) -> list[Object]:

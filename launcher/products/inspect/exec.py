@@ -66,7 +66,7 @@ class Session:
                 return
             if content:
                 yield channel, content
-            if not self._pending():
+            if not _has_pending(self._socket.sock):  # data that TLS has decrypted, which `select` does not report
                 return
 
     def close(self) -> None:
@@ -76,10 +76,6 @@ class Session:
         self._socket.shutdown()
         if connection is not None:
             connection.close()
-
-    def _pending(self) -> bool:
-        """Return whether TLS has decrypted more data, which `select` on the descriptor does not report."""
-        return _has_pending(self._socket.sock)
 
     def _send(self, channel: int, data: bytes) -> None:
         try:

@@ -5,6 +5,7 @@ All is read from its Workload, so that the kind of the object does not matter.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,11 +17,13 @@ from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.formatting import one_line, sentence
 from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation
+from launcher.errors import LauncherError
 from launcher.k8s import client, label_keys
 from launcher.k8s.client import RAY_CLUSTER, Cluster
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Job, Pod
+from launcher.k8s.target import Target
 from launcher.products.platform import foreign
 from launcher.products.platform.uncounted import owner_of
 
@@ -78,11 +81,14 @@ class ForeignSituation(Situation):
         return self.status.state, self.status.reason
 
 
-def explain(cluster: Cluster, name: str) -> Explanation | None:
-    """Return the explanation of the foreign object with that name, or None if the namespace has none.
+def explain(target: Target, name: str) -> Explanation | None:
+    """Return the explanation of the foreign object with that name, or None if none is known."""
+    with suppress(LauncherError):  # the error of the caller is that there is no such run
+        return _explain(target.cluster(), name) if target.cluster_requested else None
+    return None
 
-    Raises LauncherError if the cluster does not answer.
-    """
+
+def _explain(cluster: Cluster, name: str) -> Explanation | None:
     pair = foreign.find(cluster, name)
     if pair is None:
         return None

@@ -7,6 +7,7 @@ of kubectl, for example.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,12 +18,14 @@ from launcher.backends.kubernetes.reader import Listing, all_seen, run_parallel
 from launcher.backends.kubernetes.run_object import KINDS, POD_SPECS
 from launcher.backends.kubernetes.states import eviction
 from launcher.config.kinds import RunKind
+from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
 from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
 from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
 from launcher.k8s.pods import Pod
+from launcher.k8s.target import Target
 from launcher.products.platform.uncounted import (
     FIELDS,
     UNUSED,
@@ -134,8 +137,25 @@ def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
         return None
     for owner, workloads in _by_owner(listed):
         newest = kueue_workloads.newest(workloads)
-        if owner.name == name and newest is not None and not _is_model(cluster, owner):
-            return _status(cluster, owner, workloads), newest
+        if owner.name == name and newest is not None:
+            read = _READERS.get(owner.kind)
+            if read is None or any(objects.name(obj) == name for obj in read(cluster, all_namespaces=False)):
+                return _status(cluster, owner, workloads), newest
+    return None
+
+
+def named(name: str, target: Target) -> tuple[str, str] | None:
+    """Return a sentence about the foreign object with that name, and the commands for it; None if none is known."""
+    with suppress(LauncherError):  # the error of the caller is that there is no such run
+        found = find(target.cluster(), name) if target.cluster_requested else None
+        if found is not None and found[0].kind not in _LISTED_APART:
+            kind, space = found[0].kind, found[0].namespace
+            at = f"{kind.lower()} {name} -n {space}"
+            return (
+                f'"{name}" is a {kind} in a queue of the namespace {space} that Slipway did not create.',
+                f"To show it: kubectl get {at} -o yaml; to see why it waits: launcher explain {name} -n {space}; to "
+                f"delete it: kubectl delete {at}",
+            )
     return None
 
 
@@ -163,11 +183,6 @@ _READERS: Mapping[str, Callable[..., list[Manifest]]] = {
     **{kind.kind: partial(_foreign_objects, run_kind=run_kind) for run_kind, kind in KINDS.items()},
     RAY_SERVICE.kind: _foreign_services,
 }
-
-
-def _is_model(cluster: Cluster, owner: Owner) -> bool:
-    service = cluster.get(RAY_SERVICE, owner.name) if owner.kind == RAY_SERVICE.kind else None
-    return service is not None and objects.label(service, label_keys.MODEL) == owner.name
 
 
 def _by_owner(workloads: Iterable[Workload]) -> list[tuple[Owner, list[Workload]]]:

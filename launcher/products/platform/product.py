@@ -17,6 +17,7 @@ PRODUCT = Product(
     api={"queues": "launcher.products.platform.api"},
     hooks={
         "queue_backend": "launcher.products.platform.foreign:QueueBackend",
+        "foreign_object": "launcher.products.platform.foreign:named",
         "explained_object": "launcher.products.platform.explain:explain",
         "sick_nodes": "launcher.products.platform.sick_nodes:sick_nodes",
         "doctor": "launcher.products.platform.doctor.checks:examine",

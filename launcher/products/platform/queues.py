@@ -86,7 +86,9 @@ def read(cluster: Cluster, *, everywhere: bool) -> QueuesUse:
         cohorts = [Cohort(obj) for obj in _visible(cluster, COHORT) or ()]
         wanted = {queue.cluster_queue for queue in local_queues}
         queues = [queue_use for queue_use in use(cluster_queues, cohorts) if everywhere or queue_use.name in wanted]
-    return QueuesUse(queues, [_team(queue) for queue in sorted(local_queues, key=_place)])
+    return QueuesUse(
+        queues, [_team(queue) for queue in sorted(local_queues, key=lambda queue: (queue.namespace, queue.name))]
+    )
 
 
 def use(cluster_queues: Sequence[ClusterQueue], cohorts: Iterable[Cohort] = ()) -> list[QueueUse]:
@@ -125,10 +127,6 @@ def _queue(queue: ClusterQueue, quotas: Quotas) -> QueueUse:
 def _team(queue: LocalQueue) -> TeamUse:
     used = {what: amount for what, amount in queue.used.items() if amount}
     return TeamUse(queue.namespace, queue.name, queue.cluster_queue, used, queue.admitted or 0, queue.pending or 0)
-
-
-def _place(queue: LocalQueue) -> tuple[str, str]:
-    return queue.namespace, queue.name
 
 
 def _inactive(queue: Queue) -> str:

@@ -123,11 +123,7 @@ def within(trainer: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
     tokens, steps = trainer.get("tokens"), trainer.get("steps")
     done = last.get("steps")
     record["tokens"] = int(tokens * done / steps) if tokens and steps and done is not None else None
-    return record | {"steps": done} | totals(own, _end(record))
-
-
-def _end(record: Mapping[str, Any]) -> float:
-    return _seconds(record["times"].get("ended") or record["written"])
+    return record | {"steps": done} | totals(own, _seconds(record["times"].get("ended") or record["written"]))
 
 
 def _seconds(text: Any) -> float:

@@ -131,7 +131,7 @@ def marks_of(events: Iterable[Event]) -> list[Mark]:
             continue
         text = event.message
         if event.kind is EventKind.LOOP_STARTED:
-            text = f"after {event.step} of {event.steps} steps, on {event.devices} devices"
+            text = f"after {event.step} of {event.steps} steps, on {event.devices} device{'s' * (event.devices != 1)}"
         marks.append(Mark(at, _WORDS[event.kind], text, bad=event.kind.is_failure))
     return marks
 

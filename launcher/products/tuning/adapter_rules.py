@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.config.checks import this_machine
-from launcher.config.checks.problems import WARNING, CheckContext, Problem, Rule
+from launcher.config.checks.problems import ERROR, WARNING, CheckContext, Problem, Rule
 from launcher.config.checks.schema import value_at
 from launcher.config.checks.train_context import is_given, train_of
 from launcher.config.checks.weights_rules import DESCRIPTION, FAMILIES
@@ -135,13 +135,13 @@ _METHODS_OF = {
 
 
 def _unused(case: CheckContext) -> Iterator[Problem]:
-    """Warn of keys of tuning and data that the user set to something other than the default, and nothing reads."""
+    """Report keys of tuning and data that the user set to something other than the default, and nothing reads."""
     tree, default = case.tree, chart_defaults("run").tree
     data, method, held_out = tree["data"], tree["tuning"]["method"], tree["data"]["heldOut"]
     of_others = {key: methods for key, methods in _METHODS_OF.items() if method not in methods}
     why = {f"tuning.{key}": f"tuning.method is {method}, and it is for {join_or(of_others[key])}" for key in of_others}
     if not _adapter(case)[0]:
-        no_adapter = "all weights are trained; for adapters, set tuning.method: lora, or tuning.adapter"
+        no_adapter = "all weights are trained; adapters need tuning.method: lora, or tuning.adapter"
         why |= {f"tuning.lora.{key}": no_adapter for key in tree["tuning"]["lora"]}
     if method != "pretrain":
         whole = f"tuning.method: {method} reads rows; tuning.columns names their columns"
@@ -158,7 +158,11 @@ def _unused(case: CheckContext) -> Iterator[Problem]:
     for key, reason in why.items() if not tree["run"]["command"] else ():
         path = tuple(key.split("."))
         if path in case.user.origins and value_at(tree, path) not in (None, value_at(default, path)):
-            yield case.problem("unused", path, f"{key} has no effect: {reason}. Remove it.", WARNING)
+            # With pretrain, the run would train something else than these keys describe.
+            other = method == "pretrain" and path[0] == "tuning"
+            advice = "Set tuning.method, or remove it." if other else "Remove it."
+            message = f"{key} has no effect: {reason}. {advice}"
+            yield case.problem("unused", path, message, ERROR if other else WARNING)
 
 
 # Keys that change what a model computes, but none of its arrays, with the values of base.yml.

@@ -72,7 +72,7 @@ def maxtext_keys() -> str:
         "`launcher check` checks the type, the bounds and the choices of each key, and suggests the correct name for "
         "an unknown key. Slipway sets the following keys itself. The table shows what to use instead:"
     )
-    bounds = {"ge": "at least", "gt": "more than", "lt": "less than"}
+    bounds = {"ge": "at least", "gt": "more than", "lt": "less than", "le": "at most"}
     stricter = (
         (code(f"train.{key}"), ", ".join(f"{bounds[name]} {value}" for name, value in limits.items()))
         for key, limits in STRICTER_BOUNDS.items()

@@ -106,6 +106,9 @@ def test_a_step_that_does_not_exist(run: Path) -> None:
         read(run).select("5")
     assert str(error.value) == f"base has no checkpoint 5 in {run}/checkpoints."
     assert error.value.hint == "Its checkpoints are: 0, 3, 6."
+    with pytest.raises(LauncherError) as error:
+        read(run).select("7")
+    assert error.value.hint == "Its checkpoints are: 0, 3, 6. 6 is the one after step 7."
 
 
 def test_no_evaluation(run: Path) -> None:

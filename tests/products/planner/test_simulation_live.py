@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import RunStatus, State
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.errors import UsageError
 from launcher.k8s.kueue.queues import LocalQueue
 from launcher.k8s.kueue.workloads import Workload
@@ -227,17 +228,36 @@ def test_the_sources_of_a_duration_in_their_order() -> None:
     assert durations.time_left(status=None, **{**both, "held": 7300.0}).seconds == durations.LEAST
     last = status(step=999, steps=1000, seconds_left=2.0)
     assert durations.time_left(status=last, **both).seconds == 2
+    # A run ends at its deadline, also if its steps need longer.
+    ends = durations.time_left(status=measured, **{**both, "held": 7195.0})
+    assert (ends.source, ends.seconds, ends.text) == (Source.DEADLINE, 5, "its deadline is 2 h")
     assert durations.step_seconds(measured, {}) == 2.0
     assert durations.checkpoint_seconds(config, 2.0) == 100.0
     assert durations.checkpoint_seconds(config, None) is None
     assert durations.checkpoint_seconds({}, 2.0) is None
 
 
+JOB_SET = {"kind": "JobSet", "metadata": {"name": "a", "namespace": "research"}}
+
+
 def test_the_deadline_of_a_run() -> None:
-    job_set = {"spec": {"replicatedJobs": [{"template": {"spec": {"activeDeadlineSeconds": 60}}}]}}
-    assert durations.deadline_of(job_set, None) == 60
-    assert durations.deadline_of({"spec": {"activeDeadlineSeconds": 90}}, 30) == 30
-    assert durations.deadline_of({}, None) is None
+    jobs = [{"template": {"spec": {"activeDeadlineSeconds": limit}}} for limit in (90, None, 60)]
+    job_set = RunObject.parse({**JOB_SET, "spec": {"replicatedJobs": jobs}})
+    assert durations.deadline_of(job_set, workload("a", 8)) == 60
+    ray_job = RunObject.parse({**JOB_SET, "spec": {"activeDeadlineSeconds": 90}})
+    assert durations.deadline_of(ray_job, workload("a", 8, maximumExecutionTimeSeconds=30)) == 30
+    assert durations.deadline_of(None, workload("a", 8)) is None
+    # Kueue's limit includes the time before an eviction.
+    evicted = workload("a", 8, maximumExecutionTimeSeconds=30, status={"accumulatedPastExecutionTimeSeconds": 20})
+    assert durations.deadline_of(ray_job, evicted) == 10
+
+
+def test_a_run_5_seconds_before_its_deadline_does_not_hold_the_next_one_up() -> None:
+    runs = workload("runs", 128, held="11:30:00", maximumExecutionTimeSeconds=1805)
+    waits = [workload(f"w{i}", 128, created=f"11:00:0{i}", maximumExecutionTimeSeconds=5) for i in range(4)]
+    found = starts(expectations(state(runs, *waits)))
+    # 5 s each, and about 1 s in which Kueue learns of each end and decides.
+    assert found == {f"w{i}": pytest.approx(6 * (i + 1), abs=0.5) for i in range(4)}
 
 
 def test_a_forecast_in_the_cache_gives_the_time_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +266,7 @@ def test_a_forecast_in_the_cache_gives_the_time_of_the_steps(tmp_path: Path, mon
     Cache(tmp_path / "forecast").put(request(planned), programs.read(program()))
     speed = known_forecast.speed(planned.config)
     assert speed is not None
-    given: dict[str, Any] = {"config": planned.config, "deadline": 60.0, "assumed": 60.0}
+    given: dict[str, Any] = {"config": planned.config, "deadline": None, "assumed": 60.0}
     waits = durations.time_left(status=None, held=0.0, **given)
     assert waits.source is Source.FORECAST
     assert waits.seconds == pytest.approx(1000 * speed.step_seconds)
@@ -254,4 +274,8 @@ def test_a_forecast_in_the_cache_gives_the_time_of_the_steps(tmp_path: Path, mon
     runs = durations.time_left(status=status(step=400, steps=1000), held=9.0, **given)
     assert runs.seconds == pytest.approx(max(durations.LEAST, 600 * speed.step_seconds))
     late = durations.time_left(status=None, held=1e6, **given)
-    assert late.seconds == pytest.approx(max(durations.LEAST, durations.OVERRUN * 1000 * speed.step_seconds))
+    overrun = durations.OVERRUN * 1000 * speed.step_seconds
+    assert late.seconds == pytest.approx(max(durations.LEAST, overrun))
+    ends = durations.time_left(status=None, held=1e6, **{**given, "deadline": 1e6 + overrun / 2})
+    assert ends.source is Source.DEADLINE
+    assert ends.seconds == pytest.approx(overrun / 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,10 +19,11 @@ from launcher.k8s.errors import Forbidden
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject
 from launcher.k8s.pods import Pod
+from launcher.k8s.target import Target
 from launcher.products.platform import explain as explaining
 from launcher.products.platform import uncounted as module
 from launcher.products.platform.doctor import usage
-from launcher.products.platform.foreign import QueueBackend
+from launcher.products.platform.foreign import QueueBackend, named
 from launcher.products.platform.uncounted import Uncounted, Why, uncounted
 from tests.cluster import recordings
 from tests.unit import recorded
@@ -214,15 +216,26 @@ def test_a_list_without_the_right_to_read_pods() -> None:
     assert warned[-1:] == ["No. Chips that no quota counts are not shown."]
 
 
+def at(here: Cluster) -> Target:
+    """Return a target that leads to a recorded cluster, which no kubeconfig names."""
+    return cast(Target, SimpleNamespace(cluster_requested=True, cluster=lambda: here))
+
+
 def test_explain_of_an_object_that_slipway_did_not_create() -> None:
     here = lab("three-then-one-and-two", 22)
-    explanation = explaining.explain(cast(Any, here), "slices-2")
+    explanation = explaining.explain(at(here), "slices-2")
     assert explanation is not None
     assert explanation.headline.startswith("slices-2 waits for 16 chips of v5e-2x4")
     assert "Slipway did not create it" in explanation.evidence[0].says
     assert any("insufficient unused quota" in each.says for each in explanation.evidence)
     assert not any("--set" in each for each in explanation.suggestions)
-    running = explaining.explain(cast(Any, here), "slices-3")
+    running = explaining.explain(at(here), "slices-3")
     assert running is not None
     assert running.headline == "slices-3 is running."
-    assert explaining.explain(cast(Any, here), "other") is None
+    assert explaining.explain(at(here), "other") is None
+    sentence, hint = named("slices-2", at(here)) or ("", "")
+    assert sentence == '"slices-2" is a JobSet in a queue of the namespace research that Slipway did not create.'
+    assert hint.endswith("to delete it: kubectl delete jobset slices-2 -n research")
+    assert named("other", at(here)) is None
+    here.objects = [obj for obj in here.objects if obj["kind"] != "JobSet"]
+    assert named("slices-2", at(here)) is None  # it was deleted, and its Workload was not yet

@@ -12,6 +12,7 @@ import click
 from launcher.cli import output
 from launcher.cli.options import WholeNumber
 from launcher.errors import UsageError
+from launcher.products.common.number_option import Number
 from launcher.products.models.api import inference
 from launcher.products.models.cli.pieces import narrate_piece, text_in_pieces
 
@@ -38,7 +39,7 @@ _KEYS = f"Ctrl-C stops an answer, {_NEW} begins a new conversation, Ctrl-D ends.
 )
 @click.option(
     "--temperature",
-    type=click.FloatRange(min=0, max=2),
+    type=Number(min=0, max=2),
     default=0.8,
     metavar="T",
     help="How random the answers are; 0 selects the most likely token each time (default: 0.8).",

@@ -12,6 +12,7 @@ from launcher.cli.options import WholeNumber, format_option, run_target_options
 from launcher.cli.run_arguments import run_argument
 from launcher.errors import UsageError
 from launcher.k8s.target import Target
+from launcher.products.common.number_option import Number
 from launcher.products.models import jobs
 from launcher.products.models.api import inference
 from launcher.products.models.cli.pieces import text_in_pieces
@@ -28,14 +29,14 @@ from launcher.products.models.cli.step_option import step_option
 )
 @click.option(
     "--temperature",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=0.8,
     metavar="T",
     help="How random the text is; 0 selects the most likely token each time (default: 0.8).",
 )
 @click.option(
     "--top-p",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Number(min=0, max=1, min_open=True),
     default=1.0,
     metavar="P",
     help="Draw only from the most likely tokens that together have this probability (default: 1).",

@@ -100,7 +100,9 @@ class Checkpoints:
                 )
         if checkpoint is None:
             what = f"no checkpoint {step}" if step not in (LAST, BEST) else "no whole checkpoint"
-            raise LauncherError(f"{self.name} has {what} in {self.folder}.", self._listed(usable))
+            after = next((each.step for each in usable if str(each.step + 1) == step), None)
+            hint = f" {after} is the one after step {step}." if after is not None else ""
+            raise LauncherError(f"{self.name} has {what} in {self.folder}.", self._listed(usable) + hint)
         return checkpoint
 
     def _listed(self, usable: Iterable[Checkpoint]) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ from launcher.cli import output
 from launcher.cli.options import format_option
 from launcher.cli.values_command import ValuesCommand
 from launcher.cli.values_options import values_options
+from launcher.products.common.number_option import Number
 from launcher.products.planner.api import forecasts
 from launcher.products.planner.cli import forecast_text as texts
 from launcher.products.planner.cli.forecast_progress import shown
@@ -31,18 +31,6 @@ class Tokens(click.ParamType[float]):
         return tokens
 
 
-class Minutes(click.FloatRange):
-    """A number of minutes. NaN is rejected, because no comparison with it is true: the time would never be over."""
-
-    def __init__(self, *, min_open: bool = False) -> None:
-        super().__init__(min=0, min_open=min_open)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if math.isnan(minutes := super().convert(value, param, ctx)):
-            self.fail(f"{value!r} is not a valid number of minutes.", param, ctx)
-        return minutes
-
-
 @click.command(cls=ValuesCommand)
 @values_options
 @click.option(
@@ -53,14 +41,14 @@ class Minutes(click.FloatRange):
 )
 @click.option(
     "--search",
-    type=Minutes(),
+    type=Number(min=0),
     metavar="MINUTES",
     help="How long to compile changes: changes that make the run fit (default: 10; 0: none) or, if it fits, changes "
     "that make it faster (default: none).",
 )
 @click.option(
     "--timeout",
-    type=Minutes(min_open=True),
+    type=Number(min=0, min_open=True),
     default=30,
     metavar="MINUTES",
     help="The time limit of one compile (default: 30).",

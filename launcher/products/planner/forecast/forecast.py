@@ -201,7 +201,7 @@ def _search(
         tried += 1
         judged = memory_fit.judge(compiled, other)
         if judged.fits:
-            return change, [f"{_sentence(change)} {judged.says}"]
+            return change, [f"Add {change.options} ({change.says}). {judged.says}"]
         compiler.watch.print_line(f"{change.options}: {judged.says}")
     else:
         return None, ["No change that Slipway tries makes it fit; use an accelerator with more memory."]
@@ -209,10 +209,6 @@ def _search(
         return None, ["To search for a change that makes it fit: --search MINUTES."]
     count = f"{tried} change was" if tried == 1 else f"{tried} changes were"
     return None, [f"{count} compiled in {formatting.duration(seconds)}, and none fits; --search MINUTES tries more."]
-
-
-def _sentence(change: Change) -> str:
-    return f"Add {change.options} ({change.says})."
 
 
 def _without_compiler(plan: LaunchPlan) -> Forecast:

@@ -110,8 +110,8 @@ def read_cluster(
     if count is not None and most_workloads is not None and count > most_workloads:
         raise TooManyWorkloads(f"The cluster has more than {most_workloads:,} Workloads.")
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        of_queues = pool.submit(_all_or_own, cluster, LOCAL_QUEUE)
-        of_workloads = pool.submit(_all_or_own, cluster, WORKLOAD, _WITHOUT)
+        of_queues = pool.submit(all_or_own, cluster, LOCAL_QUEUE)
+        of_workloads = pool.submit(all_or_own, cluster, WORKLOAD, _WITHOUT)
         of_runs, of_kueue = pool.submit(_runs, cluster), pool.submit(_kueue, cluster, given)
     local_queues, _ = of_queues.result()
     listed, all_visible = of_workloads.result()
@@ -148,7 +148,7 @@ def read_cluster(
     )
 
 
-def _all_or_own(cluster: Cluster, kind: Kind, without: Sequence[str] = ()) -> tuple[list[Object], bool]:
+def all_or_own(cluster: Cluster, kind: Kind, without: Sequence[str] = ()) -> tuple[list[Object], bool]:
     """Return the objects of all namespaces; those of the user's namespace, and False, if the others are hidden."""
     try:
         return list(cluster.list(kind, all_namespaces=True, without=without)), True

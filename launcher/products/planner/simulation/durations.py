@@ -9,8 +9,9 @@ from typing import Any
 
 from launcher import formatting
 from launcher.backends.base import RunStatus
+from launcher.backends.kubernetes.run_object import RunObject
 from launcher.config.maxtext.keys import AUTO
-from launcher.k8s.objects import Object
+from launcher.k8s.kueue.workloads import Workload
 from launcher.products.planner.forecast import known_forecast
 
 DEFAULT_ASSUMPTION = 4 * 3600.0
@@ -73,8 +74,21 @@ def time_left(
     """Return how long a run still takes.
 
     `status` has the steps and losses of a run that runs; `config` is its run config, {} if it is not known. `deadline`
-    is the limit of its time in seconds. `held` is for how long it has had quota; 0 if it waits.
+    is the limit of its time in seconds, at which it ends even if it needs longer. `held` is for how long it has had
+    quota; 0 if it waits.
     """
+    needed = _of_steps(status, config, held)
+    if deadline and (needed is None or deadline - held < needed.seconds):
+        text = f"its deadline is {formatting.duration(deadline)}"
+        return Duration(max(LEAST, deadline - held), Source.DEADLINE, text)
+    if needed is not None:
+        return needed
+    text = f"assumed to take {formatting.duration(assumed)}"
+    return Duration(max(LEAST, OVERRUN * assumed, assumed - held), Source.ASSUMED, text)
+
+
+def _of_steps(status: RunStatus | None, config: Mapping[str, Any], held: float) -> Duration | None:
+    """Return how long the steps of a run still take; None if their time is neither measured nor forecast."""
     if status is not None and status.seconds_left is not None and status.step and status.steps:
         left = status.steps - status.step
         text = f"{left:,} of {status.steps:,} steps left, as fast as the last steps"
@@ -87,11 +101,7 @@ def time_left(
         left_seconds = total - (done * speed.step_seconds if done is not None else held)
         text = f"{steps:,} steps of {speed.step_seconds:.3g} s, as forecast"
         return Duration(max(LEAST, OVERRUN * total, left_seconds), Source.FORECAST, text)
-    if deadline:
-        text = f"its deadline is {formatting.duration(deadline)}"
-        return Duration(max(LEAST, deadline - held), Source.DEADLINE, text)
-    text = f"assumed to take {formatting.duration(assumed)}"
-    return Duration(max(LEAST, OVERRUN * assumed, assumed - held), Source.ASSUMED, text)
+    return None
 
 
 def checkpoint_seconds(config: Mapping[str, Any], step_seconds: float | None) -> float | None:
@@ -114,13 +124,19 @@ def step_seconds(status: RunStatus | None, config: Mapping[str, Any]) -> float |
     return None if speed is None else speed.step_seconds
 
 
-def deadline_of(obj: Object, workload_limit: object) -> float | None:
-    """Return the limit of a run's time in seconds: of its RayJob or JobSet, or Kueue's; None without one."""
-    spec = obj.get("spec") or {}
-    jobs = spec.get("replicatedJobs") or [{}]
-    of_job = ((jobs[0].get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds")
-    limits = [spec.get("activeDeadlineSeconds"), of_job, workload_limit]
+def deadline_of(obj: RunObject | None, workload: Workload) -> float | None:
+    """Return the limit of a run's time in seconds: of its RayJob or JobSet, or Kueue's; None without one.
+
+    Kueue's limit counts the time before the last eviction too; the others begin again.
+    """
+    spec = obj.raw.get("spec") or {} if obj is not None else {}
+    limits = [spec.get("activeDeadlineSeconds")]
+    for job in spec.get("replicatedJobs") or []:
+        limits.append(((job.get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds"))
     seconds = [float(limit) for limit in limits if isinstance(limit, int | float) and limit > 0]
+    if limit := workload.spec.get("maximumExecutionTimeSeconds"):
+        past = float(workload.status.get("accumulatedPastExecutionTimeSeconds") or 0)
+        seconds.append(max(LEAST, float(limit) - past))
     return min(seconds, default=None)
 
 

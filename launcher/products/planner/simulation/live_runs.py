@@ -139,11 +139,10 @@ def _run(
     uid = job_uid(workload)
     obj, status = state.runs.get(uid), state.statuses.get(uid)
     config = obj.config if obj is not None else {}
-    limit = workload.spec.get("maximumExecutionTimeSeconds")
     duration = durations.time_left(
         status=status,
         config=config,
-        deadline=durations.deadline_of(obj.raw if obj is not None else {}, limit),
+        deadline=durations.deadline_of(obj, workload),
         held=held,
         assumed=assumed,
     )

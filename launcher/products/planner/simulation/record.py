@@ -94,9 +94,7 @@ def _lasts(workload: Workload, state: ClusterState, assumed: float) -> float | N
     left = durations.time_left(
         status=state.statuses.get(job_uid(workload)),
         config=obj.config if obj is not None else {},
-        deadline=durations.deadline_of(
-            obj.raw if obj is not None else {}, workload.spec.get("maximumExecutionTimeSeconds")
-        ),
+        deadline=durations.deadline_of(obj, workload),
         held=max(0.0, held),
         assumed=assumed,
     )

@@ -146,7 +146,7 @@ def test_gpus_and_cpus(launcher: Launcher, cache: Cache) -> None:
         (["--tokens", "many"], '"many" is not a valid number of tokens; use 500M, 300B, 15T or 1e9.'),
         (["--tokens", "1e99"], '"1e99" is not a valid number of tokens; use 500M, 300B, 15T or 1e9.'),
         (["--timeout", "0"], "0 is not in the range x>0"),
-        (["--search", "NaN"], "'NaN' is not a valid number of minutes."),
+        (["--search", "NaN"], "NaN is not a valid number."),
     ],
 )
 def test_wrong_usage(launcher: Launcher, arguments: list[str], message: str) -> None:

@@ -55,6 +55,11 @@ def test_a_rayjob_of_kubectl_is_listed_and_explained(rayjob: str, cli: LauncherC
     assert "Slipway did not create it" in explained.out
     for verb in (["cancel", rayjob], ["delete", rayjob, "--yes"], ["delete", "ray*", "--yes"]):
         assert cli(*verb, "-n", cli.namespace).code == 1  # verbs that change runs do not see it
+    for name in ("status", "cancel", "logs", "wait"):
+        refused = cli(name, rayjob, "-n", cli.namespace)
+        assert refused.code == 1
+        assert f'"{rayjob}" is a RayJob in a queue of the namespace {cli.namespace} that Slipway' in refused.err
+        assert f"kubectl delete rayjob {rayjob} -n {cli.namespace}" in refused.err
 
 
 def test_chips_of_a_rayjob_that_has_ended(

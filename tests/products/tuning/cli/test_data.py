@@ -140,7 +140,7 @@ def test_as_json(launcher: Launcher, values: str) -> None:
         ),
         (
             '{"prompt": "a", "completion": "b"}',
-            ("tuning.method=pretrain",),
+            ("tuning.method=pretrain", "tuning.template="),
             "tuning.method is pretrain; set it to a method",
         ),
     ],
