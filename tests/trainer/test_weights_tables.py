@@ -189,7 +189,7 @@ def test_a_folder_that_is_not_a_model(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"config\.json has no model_type, so it does not describe a model"):
             hf_config.read(tmp_path)
     (tmp_path / "config.json").rename(tmp_path / "adapter_config.json")
-    with pytest.raises(ConfigError, match=r"so it is an adapter; write a whole model with launcher export RUN --merge, "):
+    with pytest.raises(ConfigError, match=r"is an adapter; write a whole model with launcher export RUN --merge, "):
         hf_config.read(tmp_path)
 
 
