@@ -23,7 +23,7 @@ def apply(plan: ReleasePlan, form: str, *, dry_run: bool, yes: bool, timeout: fl
     Without `force`, a plan that removes what runs use is refused.
     """
     if lacks_namespace(plan.cluster):
-        message = f"There is no namespace {plan.namespace} in {plan.cluster.name}; nothing was changed."
+        message = f"The namespace {plan.namespace} does not exist in {plan.cluster.name}; nothing was changed."
         raise LauncherError(message, f"kubectl create namespace {plan.namespace}, or choose another with -n.")
     output.narrate(plan.description, *diff.lines(plan.changes), *plan.notes)
     output.narrate(f"Objects: {diff.summary(plan.changes)}.")

@@ -286,7 +286,7 @@ class DenyingWebhook(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+    def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 

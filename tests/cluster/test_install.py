@@ -363,7 +363,7 @@ def test_a_namespace_that_does_not_exist_is_reported_before_the_changes(cli4: Re
         err = cli4.capture.readouterr().err
         assert code == 1
         assert err.splitlines() == [
-            f"Error: There is no namespace {cli4.name}-none in the context admin; nothing was changed.",
+            f"Error: The namespace {cli4.name}-none does not exist in the context admin; nothing was changed.",
             f"Hint: kubectl create namespace {cli4.name}-none, or choose another with -n.",
         ]
 

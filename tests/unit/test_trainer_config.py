@@ -294,8 +294,8 @@ def test_an_assertion_of_maxtext_without_a_message_names_its_line() -> None:
     with pytest.raises(AssertionError) as raised:
         assert hosts // factor
     raised.value.args = ()  # pytest adds a message
-    said = "MaxText rejects the config: AssertionError: assert hosts // factor"
-    assert maxtext_setup.sentence(raised.value) == said
+    expected = "MaxText rejects the config: AssertionError: assert hosts // factor"
+    assert maxtext_setup.sentence(raised.value) == expected
 
 
 def test_missing_weights_are_rejected_until_the_run_has_a_checkpoint(tmp_path: Path, defaults: Values) -> None:

@@ -80,11 +80,10 @@ def digest_of(repository: Repository, tag: str) -> str | None:
 
 def _open(url: str, authorization: str | None, method: str = "GET", **headers: str) -> Any:
     """Return the response of urllib. The authorization is not sent to redirect targets. Raises OSError."""
-    # The URL is always http(s): Repository.url creates no other, and _authorization checks the realm.
-    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - http(s), see above
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - http(s) by Repository.url or _authorization
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
-    return urllib.request.urlopen(request, timeout=_SECONDS)  # noqa: S310 - http(s), see above
+    return urllib.request.urlopen(request, timeout=_SECONDS)  # noqa: S310 - http(s) by Repository.url or _authorization
 
 
 def _head(url: str, authorization: str | None) -> tuple[int, Message]:

@@ -151,7 +151,7 @@ def _unused(case: CheckContext) -> Iterator[Problem]:
     if held_out["files"]:
         why["data.heldOut.fraction"] = "data.heldOut.files is set, too"
     if not (data["files"] or data["corpus"] or data["mixture"]):
-        without = "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type"
+        without = "data.files is empty, and other keys of MaxText select the text of train.dataset_type"
         invalid = any("://" in file or not file.strip() for file in held_out["files"])  # another rule reports it
         keys = ("data.field", "data.heldOut.fraction", "data.heldOut.files")
         why |= dict.fromkeys(keys[:2] if invalid else keys, without)

@@ -203,7 +203,7 @@ def test_a_forecast_of_adapters_is_not_that_of_all_weights(values: Path) -> None
             ["data.files=[]", "train.dataset_type=synthetic", "data.heldOut.files=[b.jsonl]", "data.field=a"],
             dict.fromkeys(
                 ("data.heldOut.fraction", "data.heldOut.files", "data.field"),
-                "there is no data.files, and MaxText has keys of its own for the text of train.dataset_type",
+                "data.files is empty, and other keys of MaxText select the text of train.dataset_type",
             ),
         ),
         (["run.command=[sleep]", "tuning.beta=0.3"], {}),  # another rule: the trainer does not run
