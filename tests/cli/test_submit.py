@@ -26,7 +26,7 @@ def test_a_run_is_followed_to_its_end(launcher: Launcher) -> None:
 
 def test_progress_and_summary_of_a_training(launcher: Launcher) -> None:
     program = launcher.write("training.py", TRAINING)
-    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.2']")
+    text = SHORT.replace("[sh, -c, 'echo hello']", f"[{sys.executable}, {program}, '4', '0.6']")
     result = launcher("submit", "-f", launcher.write("run.yaml", text))
     assert result.code == 0
     lines = dict(line.split(maxsplit=1) for line in result.out.splitlines())

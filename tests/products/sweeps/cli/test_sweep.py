@@ -22,8 +22,12 @@ TURNS = SHORT.replace("echo hello", 'echo "$NAME+" >> turns; sleep $LASTS; echo 
 THREE = ("--sweep", 'worker.env.NAME="a","b","c"')
 
 
-def submit(launcher: Launcher, *arguments: str) -> Result:
-    return launcher("submit", "-f", launcher.write("run.yaml", TURNS), *THREE, *arguments)
+# The last run takes seconds, so the sweep has not ended when the launcher begins to follow it, even on a slow machine.
+FOLLOWED = TURNS.replace("sleep $LASTS", 'if [ "$NAME" = c ]; then sleep 4; fi')
+
+
+def submit(launcher: Launcher, *arguments: str, text: str = TURNS) -> Result:
+    return launcher("submit", "-f", launcher.write("run.yaml", text), *THREE, *arguments)
 
 
 def turns(launcher: Launcher) -> str:
@@ -41,11 +45,11 @@ def supervisor(record: Record) -> int:
 
 
 def test_the_runs_of_a_sweep_run_one_after_another(launcher: Launcher) -> None:
-    dry = submit(launcher, "--dry-run")
+    dry = submit(launcher, "--dry-run", text=FOLLOWED)
     assert (dry.code, launcher.runs) == (0, [])
     assert dry.out.splitlines() == ["RUN     NAME", "demo-1  a", "demo-2  b", "demo-3  c"]
 
-    done = submit(launcher)
+    done = submit(launcher, text=FOLLOWED)
     assert done.code == 0
     assert turns(launcher) == "a+ a- b+ b- c+ c-"
     assert done.err.splitlines()[0] == 'The sweep "demo" was submitted: 3 runs on this machine.'
@@ -58,7 +62,7 @@ def test_the_runs_of_a_sweep_run_one_after_another(launcher: Launcher) -> None:
         "demo-3  c     succeeded",
         "sweep demo: 3 succeeded",
     ]
-    again = submit(launcher)
+    again = submit(launcher, text=FOLLOWED)
     assert (again.code, turns(launcher)) == (0, "a+ a- b+ b- c+ c-")
     assert again.err == 'The sweep "demo", 3 runs on this machine: 3 already succeeded.\n'
     listed = launcher("list", "--sweep", "demo", "-o", "json").json
