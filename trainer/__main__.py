@@ -31,9 +31,8 @@ from trainer.failures import EXIT_MESSAGE, describe, give_up, is_repeated, repor
 from trainer.metrics import TRY_AGAIN, now
 from trainer.reporting.process import finish, of_process
 from trainer.starting_weights import keep_base
+from trainer.stop_signal import STOPPED
 from trainer.weights import adapters
-
-_STOPPED = 3
 
 
 def main() -> int:
@@ -69,12 +68,12 @@ def main() -> int:
                 return 0
             return _run_command(config, ray=not arguments.no_ray)
         if host:
-            stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
+            stop_signal.exit_on_sigterm_until_training(STOPPED, supervised=kept is not None)
         if host and spares.are_wanted():
             ended, failure = prepared.fork(config)
             if ended is not None:
                 return ended
-            stop_signal.exit_on_sigterm_until_training(_STOPPED, supervised=kept is not None)
+            stop_signal.exit_on_sigterm_until_training(STOPPED, supervised=kept is not None)
         summary = check(config)
         adapters.check(config)
         if arguments.check:
@@ -115,9 +114,9 @@ def _finish(config: RunConfig, code: int, *, ray: bool, final: bool) -> None:
     if code == TRY_AGAIN or config.command or not (ray or loop.is_first(config)):
         return
     local = config.is_local
-    end = {0: "succeeded", _STOPPED: "stopped" if local else "preempted"}.get(code, "failed")
+    end = {0: "succeeded", STOPPED: "stopped" if local else "preempted"}.get(code, "failed")
     last = local and config.max_restarts == 0
-    finish(config, end, final=final or code in (0, 2) or (local and code == _STOPPED) or last)
+    finish(config, end, final=final or code in (0, 2) or (local and code == STOPPED) or last)
 
 
 def _read(arguments: argparse.Namespace) -> RunConfig:
@@ -174,7 +173,7 @@ def _train(config: RunConfig, summary: dict[str, object], *, ray: bool) -> int:
         # A local run is not preempted, but cancelled by its user.
         kind = "stopped" if os.environ.get(EXIT_MESSAGE) else "preempted"
         report(config, str(error), kind, step=error.steps)
-        return _STOPPED
+        return STOPPED
     except RayStartTimeout as error:
         report(config, str(error))
         return TRY_AGAIN

@@ -59,6 +59,11 @@ class RunConfig:
         return int(left if left is not None else self.tree["run"].get("maxRestarts", 0))
 
     @property
+    def restarts_slices(self) -> bool:
+        """Whether JobSet creates again only the pods of a failed slice, and those of the other slices wait for them."""
+        return bool(self.tree["run"].get("restartAction") == "RestartJob")
+
+    @property
     def grace_seconds(self) -> float:
         """Seconds that the run has for its last checkpoint after a stop signal."""
         # A local run's supervisor has its own grace period.

@@ -9,6 +9,8 @@ from trainer.config import RunConfig
 from trainer.errors import ConfigError
 
 _PORT = 8476
+_INITIALIZATION_SECONDS = 300  # JAX's default
+_REPLACEMENT_SECONDS = 3600  # a slice that JobSet creates again may wait for machines
 
 
 def initialize(config: RunConfig) -> None:
@@ -23,8 +25,9 @@ def initialize(config: RunConfig) -> None:
         return
     import jax
 
+    seconds = _REPLACEMENT_SECONDS if config.restarts_slices else _INITIALIZATION_SECONDS
     if config.accelerator["kind"] == "tpu":
-        jax.distributed.initialize()
+        jax.distributed.initialize(initialization_timeout=seconds)
         return
     coordinator = os.environ.get("SLIPWAY_COORDINATOR", "")
     if not coordinator:
@@ -36,7 +39,7 @@ def initialize(config: RunConfig) -> None:
     index = host_index(config)
     if index == 0:
         _require_free(int(port or _PORT))
-    jax.distributed.initialize(f"{address}:{port or _PORT}", config.hosts, index)
+    jax.distributed.initialize(f"{address}:{port or _PORT}", config.hosts, index, initialization_timeout=seconds)
 
 
 def host_index(config: RunConfig) -> int:

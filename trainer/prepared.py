@@ -3,11 +3,13 @@
 The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
 again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. With several
 hosts, the processes of the others lose the connection to it and end with an error, or JAX aborts them. Their parents
-fork again, too, and all meet at the coordinator, so no pod is created again.
+fork again, too, and all meet at the coordinator, so no pod is created again. With run.restartAction: RestartJob, the
+same happens if JobSet creates the pods of another slice again, after a failure of that slice or a stop signal to it.
 
 The parent does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same
 budget as the supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed`
-counts them, as under Ray. Other ends of the process are those of the run: the parent ends in the same way.
+counts them, as under Ray. With RestartJob, a pod that outlives many slices has the budget again after each new
+checkpoint, and stops do not count. Other ends of the process are those of the run: the parent ends in the same way.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ import sys
 import time
 from types import FrameType
 
-from trainer import deferred_imports, distributed, loop, run_log, worker_exits
+from trainer import deferred_imports, distributed, loop, run_log, stop_signal, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.failures import crashes_again, give_up, what_follows
 from trainer.metrics import write_event
+from trainer.starting_weights import saved_steps
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+# Kubernetes ends the other pods of a failed slice in this time, or they would join the run and leave it again.
+_SECONDS_TO_END_A_SLICE = 3.0
 
 
 def fork(config: RunConfig) -> tuple[int | None, str]:
@@ -45,7 +50,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
     parent, failures, failure = _Parent(), 0, ""
-    restarts, rank = config.max_restarts, 0
+    restarts, rank, saved = config.max_restarts, 0, _saved(config)
     with contextlib.suppress(ConfigError):  # on TPU, JAX can find it in other ways
         rank = distributed.host_index(config)
     while True:
@@ -55,6 +60,15 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
             return None, failure
         # With several hosts, the error is the lost connection to another one, or the others will lose this one.
         lost = config.hosts > 1 and code in (1, -signal.SIGABRT)
+        if config.restarts_slices and not parent.stopped and (lost or code == stop_signal.STOPPED):
+            time.sleep(_SECONDS_TO_END_A_SLICE)
+            if parent.stopped:  # this slice must end, too
+                return stop_signal.STOPPED, failure
+            if not lost:
+                failure = ""
+                continue
+        if config.restarts_slices and _saved(config) > saved:
+            failures, saved = 0, _saved(config)
         # The values must change, and the supervisor names the keys.
         short = code == -signal.SIGKILL and worker_exits.count_oom_kills() > kills
         if (code >= 0 and not lost) or parent.stopped or failures >= restarts or short:
@@ -75,6 +89,12 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code, failure
+
+
+def _saved(config: RunConfig) -> int:
+    with contextlib.suppress(OSError):  # the storage may be the failure
+        return saved_steps(config)
+    return 0
 
 
 class _Parent:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
+STOPPED = 3
+"""The exit code of every host if one of them received a stop signal, so that the run starts again."""
 _POLL_SECONDS = 0.25
 # Ray's Jobs API signals every process of a job, and the supervisor forwards its signal: both are one request.
 _SAME_SIGNAL_SECONDS = 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from launcher.errors import LauncherError
+from launcher.k8s.errors import CANNOT, OPERATORS, may_not
 from launcher.k8s.rbac import Permission, indented_role
 
 
@@ -37,17 +38,12 @@ class OwnedByAnother(HelmError):
 
 
 _NOISE = ("level=", "walk.go:", "WARNING: Kubernetes configuration file", "Use --debug flag", "WARNING:")
-_CANNOT = re.compile(
-    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
-    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
-)
 _EXISTS = re.compile(
     r'(?P<kind>\w+) "(?P<name>[^"]+)" in namespace "(?P<namespace>[^"]*)" exists and cannot be imported'
     r"(?P<rest>.*)",
     re.DOTALL,
 )
 _OWNER = re.compile(r'"meta\.helm\.sh/release-(name|namespace)"[^;]*?current value is "([^"]+)"')
-_OPERATORS = {"kueue.x-k8s.io": "Kueue", "ray.io": "KubeRay", "jobset.x-k8s.io": "JobSet"}
 
 
 def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> HelmError:
@@ -72,11 +68,11 @@ def from_stderr(text: str, *, where: str = "the cluster", release: str = "") -> 
         return _unowned(match, where, release)
     if "cluster unreachable" in lower:
         return HelmError(*_unreachable(flat, where))
-    if match := _CANNOT.search(flat):
+    if match := CANNOT.search(flat):
         return _forbidden(match, where)
     if match := re.search(r'no matches for kind "([^"]+)" in version "([^"]+)"', flat):
         group = match[2].rpartition("/")[0]
-        operator = _OPERATORS.get(group)
+        operator = OPERATORS.get(group)
         missing = f"{operator} is not installed there" if operator else f"nothing there serves {match[2]}"
         return HelmError(
             f"{_first(where)} does not serve the kind {match[1]} of {match[2]}: {missing}, or its version is not "
@@ -161,15 +157,10 @@ def _unreachable(flat: str, where: str) -> tuple[str, str]:
 
 
 def _forbidden(match: re.Match[str], where: str) -> HelmError:
-    verb, resource, group, namespace = match["verb"], match["resource"], match["group"], match["namespace"] or ""
-    of = f" of {group}" if group else ""
-    place = f"the namespace {namespace}" if namespace else "the whole cluster"
-    why = " Helm keeps its releases in Secrets." if resource == "secrets" else ""
-    return HelmError(
-        f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.{why}",
-        "A platform engineer can apply this, and bind it to you:\n"
-        + indented_role(Permission(verb, resource, group), namespace),
-    )
+    right = Permission(match["verb"], match["resource"], match["group"])
+    why = " Helm keeps its releases in Secrets." if right.resource == "secrets" else ""
+    role = indented_role(right, match["namespace"] or "")
+    return HelmError(may_not(match, where) + why, f"A platform engineer can apply this, and bind it to you:\n{role}")
 
 
 # The text that Helm, its client and Go add before and around the API server's message.

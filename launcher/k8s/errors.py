@@ -89,7 +89,7 @@ class WebhookFailed(ClusterError):
     """An admission webhook did not answer, so the API server rejected the request."""
 
 
-_CANNOT = re.compile(
+CANNOT = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
@@ -97,8 +97,9 @@ _EXCEEDED = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)"
 )
 _UNCOUNTED = re.compile(r"status unknown for quota: (?P<quota>[^,]+), resources: (?P<resources>.+)")
+_NO_RESTART_JOB = re.compile(r'RestartJob feature gate is disabled|Unsupported value: "RestartJob')
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
-_OPERATORS = {
+OPERATORS = {
     "ray.io": "KubeRay",
     "jobset.x-k8s.io": "JobSet",
     "kueue.x-k8s.io": "Kueue",
@@ -118,19 +119,15 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
     details = details if isinstance(details, dict) else {}
     known: dict[str, Any] = {"status": status, "reason": reason}
     server = f"The API server of {where}"
-    if status == 401:
+    if status == 401 or (status == 403 and 'User "system:anonymous"' in message):
+        missing = "the kubeconfig has no credentials for it"
+        why = "the token or certificate is missing or expired" if status == 401 else missing
         return Unauthorized(
-            f"{server} rejects your credentials: the token or certificate is missing or expired.",
+            f"{server} rejects your credentials: {why}.",
             "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
             **known,
         )
-    if status == 403 and 'User "system:anonymous"' in message:
-        return Unauthorized(
-            f"{server} rejects your credentials: the kubeconfig has no credentials for it.",
-            "Log in again (on GKE: gcloud auth login), and check that kubectl get pods works.",
-            **known,
-        )
-    if status == 403 and (match := _CANNOT.search(message)):
+    if status == 403 and (match := CANNOT.search(message)):
         return _forbidden(where, match)
     if "failed calling webhook" in message or "failed to call webhook" in message:
         name = re.search(r'webhook "([^"]+)"', message)
@@ -161,8 +158,11 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
             "Try again in a few seconds; if KubeRay, JobSet or Kueue is new, too, in a few minutes.",
             **known,
         )
+    hint = ""
+    if _NO_RESTART_JOB.search(message):
+        hint = "Set run.restartAction: RestartJobSet, or use JobSet 0.12 or later, with its feature gate RestartJob."
     if status in (400, 403, 422) and "denied" in message:
-        return AdmissionDenied(f"{server} rejects the request: {_denied(message)}", **known)
+        return AdmissionDenied(f"{server} rejects the request: {_denied(message)}", hint, **known)
     if status == 403:
         return AdmissionDenied(f"{server} rejects the request: {_sentence(message)}", **known)
     if fields := _UNKNOWN_FIELD.findall(message):
@@ -172,7 +172,7 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
             **known,
         )
     if status in (400, 422) and body:  # without a body it is not an answer of Kubernetes
-        return Invalid(f"{server} rejects the object: {_sentence(message)}", **known)
+        return Invalid(f"{server} rejects the object: {_sentence(message)}", hint, **known)
     if status in (429, 500, 502, 503, 504):
         return Unreachable(f"{server} cannot answer now ({status}): {_sentence(message)}", **known)
     return ClusterError(f"{server} answers {status} to {method} {path}: {_sentence(message)}", **known)
@@ -180,15 +180,13 @@ def from_status(status: int, data: bytes, *, where: str, method: str, path: str)
 
 def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
     verb, resource, group, namespace = match["verb"], match["resource"], match["group"], match["namespace"] or ""
-    of = f" of {group}" if group else ""
-    place = f"the namespace {namespace}" if namespace else "the whole cluster"
     given = "charts/queues (teams.NAME.members)"
     if namespace:
         advice = f"Members of that team get all permissions from {given}. Or a platform engineer can apply this, and"
     else:
         advice = f"Members of a team get this permission from {given}. Or a platform engineer can apply this, and"
     return Forbidden(
-        f"You ({match['user']}) may not {verb} {resource}{of} in {place} of {where}.",
+        may_not(match, where),
         f"{advice} bind it to you:\n"
         + "\n".join("  " + line for line in _role(verb, resource, group, namespace).splitlines()),
         verb=verb,
@@ -196,6 +194,13 @@ def _forbidden(where: str, match: re.Match[str]) -> Forbidden:
         group=group,
         namespace=namespace,
     )
+
+
+def may_not(match: re.Match[str], where: str) -> str:
+    """Return the sentence about a right that the user does not have, from a match of CANNOT."""
+    of = f" of {match['group']}" if match["group"] else ""
+    place = f"the namespace {match['namespace']}" if match["namespace"] else "the whole cluster"
+    return f"You ({match['user']}) may not {match['verb']} {match['resource']}{of} in {place} of {where}."
 
 
 def _role(verb: str, resource: str, group: str, namespace: str) -> str:
@@ -214,7 +219,7 @@ def _not_found(where: str, path: str, message: str, details: dict[str, Any], kno
     if details.get("name"):
         return NotFound(f"The API server of {where}: {_sentence(message)}", **known)
     group = re.match(r"/apis/([^/]+)/([^/]+)(?:/namespaces/[^/]+)?(?:/([^/?]+))?", path)
-    name = _OPERATORS.get(group[1], group[1]) if group else path
+    name = OPERATORS.get(group[1], group[1]) if group else path
     what = f"{group[3] or 'the API'} of {group[1]}/{group[2]}" if group else path
     return KindNotServed(
         f"The API server of {where} does not serve {what}: {name} is not installed there, or its version is not "

@@ -111,6 +111,37 @@ BAD = [
     InvalidValues("run.ttlSeconds", "run: {ttlSeconds: 31536001}", "maximum: got 3.1536001"),
     InvalidValues("run.maxRestarts", "run: {maxRestarts: 10001}", "maximum: got 10,001, want 10,000"),
     InvalidValues(
+        "run.restartAction", "run: {restartAction: FailJobSet}", "value must be one of 'RestartJobSet', 'RestartJob'"
+    ),
+    InvalidValues(
+        "run.restartAction",
+        "run: {restartAction: RestartJob}",
+        "run.restartAction: RestartJob is for run.kind job-set, and run.kind is ray-job; set run.restartAction: "
+        "RestartJobSet.",
+        (RUN,),
+    ),
+    InvalidValues(
+        "slice.count",
+        "run: {restartAction: RestartJob}\nslice: {count: 1025}",
+        "slice.count is 1025; with run.restartAction: RestartJob, a JobSet can have at most 1024 slices. Set "
+        "run.restartAction: RestartJobSet.",
+        (JOB_SET,),
+    ),
+    InvalidValues(
+        "run.maxRestarts",
+        "run: {restartAction: RestartJob, maxRestarts: 0}",
+        "run.maxRestarts is 0, so a failed slice would end the other slices, too; increase it, or set "
+        "run.restartAction: RestartJobSet.",
+        (JOB_SET,),
+    ),
+    InvalidValues(
+        "worker.env.SLIPWAY_SPARES",
+        'run: {restartAction: RestartJob}\nworker: {env: {SLIPWAY_SPARES: "0"}}',
+        "worker.env.SLIPWAY_SPARES is 0, so a failed slice would end the pods of the other slices, too; remove it, or "
+        "set run.restartAction: RestartJobSet.",
+        (JOB_SET,),
+    ),
+    InvalidValues(
         "serve.upgrade.deleteOldSeconds",
         "serve: {upgrade: {deleteOldSeconds: 601}}",
         "maximum: got 601, want 600",

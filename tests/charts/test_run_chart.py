@@ -224,6 +224,31 @@ def test_a_job_set_stops_on_a_config_error_and_does_not_count_preemptions(render
     assert action("DeadlineExceeded", "Job was active longer than specified deadline") == "FailJobSet"
 
 
+def test_restart_job_restarts_the_failed_slice_only(render: Renderer) -> None:
+    """The same rules, with the actions for one Job; and a last rule for what JobSet would restart as a whole."""
+    obj = render("job-set", "run: {deadlineSeconds: 60, restartAction: RestartJob}\nslice: {count: 2}")
+    assert [(rule["name"], rule["action"]) for rule in obj["spec"]["failurePolicy"]["rules"]] == [
+        ("configError", "FailJobSet"),
+        ("preempted", "RestartJobAndIgnoreMaxRestarts"),
+        ("deadline", "FailJobSet"),
+        ("failed", "RestartJob"),
+    ]
+    assert obj["spec"]["failurePolicy"]["rules"][-1] == {"name": "failed", "action": "RestartJob"}
+    assert obj["spec"]["failurePolicy"]["maxRestarts"] == 4
+    default = render("job-set", "run: {deadlineSeconds: 60}\nslice: {count: 2}")
+    assert "RestartJob" not in [rule["action"] for rule in default["spec"]["failurePolicy"]["rules"]]
+
+
+def test_only_jobset_0_12_accepts_restart_job(render: Renderer) -> None:
+    """The CRDs of earlier versions refuse the actions, so the API server does."""
+    faults = validate(render("job-set", "run: {restartAction: RestartJob}\nslice: {count: 2}"))
+    known = "not one of FailJobSet, RestartJobSet, RestartJobSetAndIgnoreMaxRestarts. (JobSet 0.10.1, JobSet 0.11.1)"
+    assert faults == [
+        f"JobSet demo: spec.failurePolicy.rules[1].action is 'RestartJobAndIgnoreMaxRestarts', {known}",
+        f"JobSet demo: spec.failurePolicy.rules[2].action is 'RestartJob', {known}",
+    ]
+
+
 def test_exit_codes_of_a_command_have_no_special_meaning(render: Renderer) -> None:
     obj = render("job-set", "run: {command: [sleep, infinity]}")
     assert container_of(obj)["command"] == ["sleep", "infinity"]

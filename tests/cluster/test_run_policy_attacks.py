@@ -433,6 +433,21 @@ ATTACKS = [
         "rules",
         value=[{"name": "again", "action": "RestartJobSetAndIgnoreMaxRestarts"}],
     ),
+    *(
+        of("JobSet", "spec", "failurePolicy", "rules", value=[rule])
+        for rule in (
+            {"name": "failed", "action": "RestartJobAndIgnoreMaxRestarts"},
+            {"name": "failed", "action": "RestartJobSetAndIgnoreMaxRestarts"},
+            {"name": "failed", "action": "RestartJob", "targetReplicatedJobs": ["slice"]},
+            {"name": "preempted", "action": "RestartJobAndIgnoreMaxRestarts"},
+            {
+                "name": "preempted",
+                "action": "RestartJobAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["BackoffLimitExceeded"],
+                "onJobFailureMessagePatterns": ["has condition DisruptionTarget matching"],
+            },
+        )
+    ),
     of("JobSet", "spec", "replicatedJobs", 0, "name", value="other"),
     of("JobSet", "spec", "replicatedJobs", 0, "groupName", value="other"),
     of("JobSet", "spec", "replicatedJobs", 0, "dependsOn", value=[{"name": "slice", "status": "Ready"}]),

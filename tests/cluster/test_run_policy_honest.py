@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.charts.bad_values import ALL, CLUSTER, GOOD, KINDS, SERVE
+from tests.charts.bad_values import ALL, CLUSTER, GOOD, JOB_SET, KINDS, SERVE
 from tests.charts.helm import KUBE_VERSION, HelmError, template
 from tests.charts.presets import CHARTS, renders
 from tests.charts.queues_chart import merged, tree
@@ -122,6 +122,7 @@ ALTERNATIVES = [[], [{"provisioning": "spot"}, {"provisioning": "reservation", "
     st.sampled_from(ALTERNATIVES),
     st.sampled_from(["research", "q"]),
     EXTENSIONS,
+    st.sampled_from(["RestartJobSet", "RestartJob"]),
 )
 def test_whatever_values_render_the_policy_of_the_same_values_allows(
     users: Users,
@@ -133,6 +134,7 @@ def test_whatever_values_render_the_policy_of_the_same_values_allows(
     alternatives: list[Any],
     queue: str,
     extensions: dict[str, Any],
+    action: str,
 ) -> None:
     values = merged(
         merged({key: value for key, value in values.items() if key not in ("team", "queue")}, extensions),
@@ -140,6 +142,8 @@ def test_whatever_values_render_the_policy_of_the_same_values_allows(
     )
     if alternatives:
         values = merged(values, {"slice": {"any": alternatives}})
+    if kind == JOB_SET:
+        values = merged(values, {"run": {"restartAction": action}})
     if kind == SERVE:
         values = merged(values, {"serve": served})
     if kind == CLUSTER:
@@ -167,6 +171,20 @@ def attempt_render(folder: Path, kind: str, values: dict[str, Any]) -> str | Non
         return template(tool("helm"), chart, files, "--kube-version", KUBE_VERSION)
     except HelmError:
         return None
+
+
+@pytest.mark.parametrize("run", ["deadlineSeconds: 60", "command: [sleep, '60']"])
+def test_a_job_set_that_restarts_single_slices(users: Users, folder: Path, run: str) -> None:
+    values = tree(f"""
+    run: {{restartAction: RestartJob, {run}}}
+    team: {{name: research, namespace: {OURS}}}
+    slice: {{count: 2}}
+    """)
+    rendered = attempt_render(folder, JOB_SET, values)
+    assert rendered is not None
+    (obj,) = objects(rendered)
+    assert "RestartJobAndIgnoreMaxRestarts" in str(obj["spec"]["failurePolicy"]["rules"])
+    assert users.attempt(users.alice, obj) == ""
 
 
 def test_what_the_webhooks_of_kueue_and_jobset_make_of_a_run(users: Users) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.config import versions
 from launcher.k8s.objects import annotation, label, name, namespace, quantity
-from tests.cluster.api import Api, ApiError, Object
+from tests.cluster.api import Api, ApiError, Object, collection
 from tests.e2e.needs import RIGHTS, Controller, Facts
 from tests.e2e.settings import Settings
 
@@ -44,6 +44,7 @@ def read(api: Api, settings: Settings, earlier: str) -> Facts:
         image=settings.image,
         earlier=earlier,
         ray=next((why for one in deployments or [] if (why := annotation(one, WITHOUT_RAY))), ""),
+        restart_job=_why_no_restart_job(api),
         kubernetes=str(api.get("/version").get("gitVersion", "")),
     )
 
@@ -128,6 +129,24 @@ def _may(api: Api, verb: str, group: str, resource: str) -> bool:
     }
     made = api.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
     return bool(made["status"].get("allowed"))
+
+
+def _why_no_restart_job(api: Api) -> str:
+    """Why JobSet refuses its action RestartJob, which no object of the cluster shows; "" if it does not."""
+    pods = {"restartPolicy": "Never", "containers": [{"name": "x", "image": "example.invalid/x:1"}]}
+    job = {"name": "x", "template": {"spec": {"template": {"spec": pods}}}}
+    policy = {"rules": [{"name": "x", "action": "RestartJob"}]}
+    job_set = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "slipway-e2e", "namespace": "default"},
+        "spec": {"failurePolicy": policy, "replicatedJobs": [job]},
+    }
+    try:
+        api.request("POST", f"{collection(job_set)}?dryRun=All", job_set)
+    except ApiError as error:
+        return str(error.body.get("message") or error.status)
+    return ""
 
 
 def _why_not_simulated(api: Api, settings: Settings, deployments: list[Object]) -> str:

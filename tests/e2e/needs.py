@@ -53,7 +53,7 @@ class Facts:
     nodes can be simulated, or "". storage: why no storage is available that all hosts of a run can write to, or "";
     storage_class and access_mode belong to that storage. refused: the rights that the user does not have, by their
     names in RIGHTS. earlier: why the charts of an earlier release are not available, or "". ray: why no Ray runs in the
-    pods, or "".
+    pods, or "". restart_job: why JobSet does not accept its action RestartJob, or "".
     """
 
     controllers: Mapping[str, Controller] = field(default_factory=dict)
@@ -70,6 +70,7 @@ class Facts:
     image: str = ""
     earlier: str = "they were not looked for"
     ray: str = ""
+    restart_job: str = ""
     kubernetes: str = ""
 
 
@@ -124,6 +125,7 @@ class Needs:
     storage: bool = False
     earlier: bool = False
     ray: bool = False  # a Ray cluster that accepts jobs
+    restart_job: bool = False
     rights: tuple[str, ...] = ()
 
 
@@ -163,6 +165,8 @@ def unmet_needs(what: Needs, facts: Facts) -> list[UnmetNeed]:
         add(f"the charts of an earlier release ({facts.earlier})", FixedBy.SETTING)
     if what.ray and facts.ray:
         add(f"a Ray cluster that accepts jobs ({facts.ray})", FixedBy.SETTING)
+    if what.restart_job and facts.restart_job:
+        add(f"JobSet 0.12 or later with its feature gate RestartJob ({facts.restart_job})", FixedBy.SETTING)
     for right in _rights(what, facts):
         if right in facts.refused:
             verb, group, resource = RIGHTS[right]

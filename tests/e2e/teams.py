@@ -186,10 +186,15 @@ class Team:
 
     # -- values of runs ----------------------------------------------------------------------------------------------
 
-    def sleeper(self, name: str, slices: int = 1, *, priority: str = "", kind: str = "job-set") -> list[str]:
-        """Options of submit for a run that holds slices and does nothing. On real nodes it ends after 90 seconds."""
+    def sleeper(
+        self, name: str, slices: int = 1, *, priority: str = "", kind: str = "job-set", action: str = "RestartJobSet"
+    ) -> list[str]:
+        """Options of submit for a run that holds slices and does nothing. On real nodes it ends after 90 seconds.
+
+        action: run.restartAction.
+        """
         tree: Tree = {
-            "run": {"name": name, "kind": kind, "maxRestarts": 2, "graceSeconds": 1},
+            "run": {"name": name, "kind": kind, "maxRestarts": 2, "restartAction": action, "graceSeconds": 1},
             "team": {"name": self.name},
             "queue": {"priority": f"{self.name}-{priority}" if priority else ""},
             "image": split_image(self.session.settings.plain_image),
@@ -217,8 +222,13 @@ class Team:
         }
         return ["-f", self.session.cli.values(f"{self.name}-{name}", tree)]
 
-    def trainer(self, name: str, kind: str, *, priority: str = "", cluster: str = "") -> list[str]:
-        """Options of submit for a run that trains on two CPU hosts. The file in SLIPWAY_E2E_VALUES overrides them."""
+    def trainer(
+        self, name: str, kind: str, *, priority: str = "", cluster: str = "", slices: bool = False
+    ) -> list[str]:
+        """Options of submit for a run that trains on two CPU hosts. The file in SLIPWAY_E2E_VALUES overrides them.
+
+        slices: each host is a slice, which JobSet restarts alone.
+        """
         tree: Tree = {
             "run": {"name": name, "kind": kind, "cluster": cluster, "maxRestarts": 2, "graceSeconds": 60},
             "team": {"name": self.name},
@@ -231,6 +241,9 @@ class Team:
             "data": {"corpus": "python"},
             "train": TRAIN,
         }
+        if slices:
+            tree["slice"] |= {"hosts": 1, "count": HOSTS}
+            tree["run"]["restartAction"] = "RestartJob"
         if user_storage(self.session.settings):
             del tree["storage"]
         options = ["-f", self.session.cli.values(f"{self.name}-{name}", tree)]

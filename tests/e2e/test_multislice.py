@@ -116,3 +116,33 @@ def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
     status = team.becomes("killed", "running", seconds=START)
     assert status["restarts"] >= 1
     team.finish("killed")
+
+
+@needs(kueue="0.16", jobset="0.12", pods=True, restart_job=True, rights=("delete pods",))
+def test_a_killed_pod_restarts_only_its_slice(session: Session, team: Team) -> None:
+    """run.restartAction: RestartJob."""
+    team.install(team.slices(2))
+    team.submit(team.sleeper("slices", 2, action="RestartJob"))
+    team.becomes("slices", "running", seconds=START)
+
+    def of_slice(index: int) -> set[str]:
+        mark = "jobset.sigs.k8s.io/job-index"
+        return {pod["metadata"]["uid"] for pod in team.pods("slices") if pod["metadata"]["labels"][mark] == str(index)}
+
+    before = [of_slice(0), of_slice(1)]
+    assert [len(uids) for uids in before] == [2, 2]
+    victim = next(pod for pod in team.pods("slices") if pod["metadata"]["uid"] in before[0])
+    if session.chips:
+        end_pod(session.api, victim, code=1)
+    else:
+        path = f"/api/v1/namespaces/{team.name}/pods/{victim['metadata']['name']}"
+        session.api.delete(path, grace=1)
+
+    def replaced() -> bool:
+        return len(now := of_slice(0)) == 2 and not now & before[0]
+
+    team.member.wait("the pods of slice 0 to be new ones", replaced, START, run="slices", namespace=team.name)
+    status = team.becomes("slices", "running", seconds=START)
+    assert (status["restarts"], status["preemptions"]) == (1, 0)
+    assert of_slice(1) == before[1], "the pods of the other slice stay"
+    team.finish("slices")

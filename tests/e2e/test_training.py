@@ -100,6 +100,35 @@ def test_a_killed_pod_costs_no_step(
     assert logs.differences(log, calm, tolerance(session)) == []
 
 
+@needs(**{**_BOTH, "jobset": "0.12"}, restart_job=True, cpu=1.5, memory_gib=7)
+def test_a_killed_slice_costs_no_step_and_the_pod_of_the_other_stays(
+    session: Session, team: Team, member: Member, undisturbed: _Undisturbed
+) -> None:
+    """The killed one has the coordinator, and prints the steps."""
+    calm = undisturbed("job-set")
+    team.install(team.hosts(HOSTS))
+    team.make_claim()
+    team.submit(team.trainer("slices", "job-set", slices=True))
+
+    def pods() -> dict[str, str]:
+        mark = "jobset.sigs.k8s.io/job-index"
+        return {pod["metadata"]["labels"][mark]: pod["metadata"]["name"] for pod in team.pods("slices")}
+
+    with member.follow("logs", "slices", "-f", "--raw", "-n", team.name) as file:
+        _until_step(team, "slices", lambda: team.log(file).last_step, PERIOD + 10)
+        before = pods()
+        session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{before['0']}", grace=0)
+        member.wait("the pod of slice 0 to be another one", lambda: pods().get("0", before["0"]) != before["0"], START)
+        team.becomes("slices", "running", seconds=START)
+        assert pods()["1"] == before["1"]
+        team.becomes("slices", "succeeded", seconds=TRAINED)
+        wait_for_last_step(team, "slices", lambda: team.log(file))
+        log = team.log(file)
+    _check_resumes(log)
+    assert logs.differences(log, calm, tolerance(session)) == []
+    assert team.status("slices")["restarts"] == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preempted_run_resumes_from_its_last_checkpoint(
     session: Session, team: Team, member: Member, undisturbed: _Undisturbed, kind: str

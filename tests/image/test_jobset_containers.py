@@ -93,6 +93,80 @@ def test_the_ports_that_the_chart_names_are_those_that_are_open(evicted: Evicted
     assert evicted.listening >= set(named.values())
 
 
+@dataclass(frozen=True)
+class SlicesRestarted:
+    """A JobSet of two slices of one host that has ended, after its slices were restarted alone.
+
+    First the pod of slice 1 was killed, then that of slice 0, whose host is JAX's coordinator, and at last the new pod
+    of slice 1 was evicted.
+    """
+
+    job_set: JobSet
+    state: str
+
+
+@pytest.fixture(scope="module")
+def slices(team: Team) -> Iterator[SlicesRestarted]:
+    name = "pods-slices"
+    values = {"slice": {"accelerator": "cpu", "hosts": 1, "count": 2}}
+    run = {"name": name, "kind": "job-set", "restartAction": "RestartJob", "maxRestarts": 2, "graceSeconds": 60}
+    job_set = JobSet(team.context, team.render(name, "job-set", run=run, **values))
+    first, second = job_set.until_started(1)
+
+    def until(step: int, starts: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while team.step(name) < step or len(team.events(name, "loop_started")) < starts:
+            assert time.monotonic() < deadline, job_set.diagnostics()
+            assert not job_set.state, job_set.diagnostics()
+            time.sleep(0.02)
+
+    until(PERIOD + 5, 1)
+    second.delete(grace=0)
+    (second,) = job_set.until_started(2)
+    until(2 * PERIOD + 5, 2)
+    first.delete(grace=0)
+    job_set.until_started(3)
+    until(3 * PERIOD + 5, 3)
+    second.delete(disruption=True)
+    yield SlicesRestarted(job_set, job_set.wait())
+    job_set.close()
+
+
+def test_restart_job_creates_only_the_pods_of_the_failed_slice_again(slices: SlicesRestarted) -> None:
+    assert slices.state == "Completed", slices.job_set.diagnostics()
+    (first, second), (killed,), (coordinator,), (evicted,) = slices.job_set.attempts
+    assert [pod.name.rsplit("-", 1)[0] for pod in (first, second, killed, coordinator, evicted)] == [
+        *("pods-slices-slice-0-0", "pods-slices-slice-1-0", "pods-slices-slice-1-0"),
+        *("pods-slices-slice-0-0", "pods-slices-slice-1-0"),
+    ]
+    # The pod of slice 0 stayed when slice 1 failed, and the second one of slice 1 when slice 0 did, until its eviction.
+    assert [pod.terminations[0].exit_code for pod in (first, second, killed, coordinator, evicted)] == [
+        137,
+        137,
+        3,
+        0,
+        0,
+    ]
+    assert [pod.restarts for pod in (first, second, killed, coordinator, evicted)] == [0] * 5
+
+
+def test_the_run_resumes_from_a_checkpoint_each_time(
+    slices: SlicesRestarted, undisturbed_job: UndisturbedJob, team: Team
+) -> None:
+    starts = [event["step"] for event in team.events("pods-slices", "loop_started")]
+    assert len(starts) == 4, slices.job_set.diagnostics()
+    assert (starts[0], starts[1] % PERIOD, starts[2] % PERIOD) == (0, 0, 0)
+    assert 0 < starts[1] < starts[2] < starts[3] < STEPS
+    assert numbers(team.metrics("pods-slices")) == numbers(undisturbed_job.metrics)
+
+
+def test_only_failures_of_slices_count_as_restarts(slices: SlicesRestarted) -> None:
+    assert [event for event in slices.job_set.events if "RestartJob" in event] == [
+        *("RestartJob", "RestartJob", "RestartJobAndIgnoreMaxRestarts"),
+    ], slices.job_set.events
+    assert (slices.job_set.restarts_counted, slices.job_set.job_restarts) == (2, [1, 2])
+
+
 def test_a_config_that_can_never_work_fails_the_job_set(team: Team) -> None:
     job_set = JobSet(team.context, team.render("pods-refused", "job-set", data={"files": ["/data/no-such-text"]}))
     try:

@@ -22,7 +22,7 @@ import pytest
 from launcher import api
 from tests import huggingface_model
 from tests.bucket import bucket
-from tests.trainer.runs import ONE_HOST, WEIGHED, Run, TrainingHarness, free_port, numbers, steps, with_run
+from tests.trainer.runs import ONE_HOST, STEPS, WEIGHED, Run, TrainingHarness, free_port, numbers, steps, with_run
 
 
 def saved(run: Run) -> list[int]:
@@ -126,6 +126,53 @@ def test_a_killed_process_of_several_hosts_restarts_in_its_pod(lab: TrainingHarn
     messages = [event["message"] for event in first.events("worker_failed")]
     for rank, message in zip((1, 0), messages, strict=True):
         assert re.match(rf"worker {rank} was killed by signal 9 \(SIGKILL\); resuming from step ", message)
+
+
+def test_a_host_waits_for_a_slice_that_jobset_creates_again(lab: TrainingHarness, undisturbed: Run) -> None:
+    """With run.restartAction: RestartJob: first the pod of the second slice is killed, then that of the first, with the
+    coordinator. Then the second one must stop. The other one stays each time. Only one restart is allowed, but each
+    checkpoint renews that budget, and a stop does not use it. tests/image/test_jobset_containers.py has real pods."""
+    more_steps = {"steps": 120, "learning_rate_schedule_steps": STEPS, "eval_interval": None}
+    config = lab.config("slices", hosts=1, **more_steps)
+    tree = json.loads(config.read_text())
+    tree["slice"]["count"] = 2
+    config.write_text(json.dumps(tree))
+    with_run(config, kind="job-set", restartAction="RestartJob", maxRestarts=1)
+    place = {"SLIPWAY_COORDINATOR": f"127.0.0.1:{free_port()}", "JOB_COMPLETION_INDEX": "0"}
+
+    def start(index: int) -> Run:
+        return lab.start(config, "--no-ray", JOB_INDEX=str(index), **place)
+
+    def until(step: int, starts: int) -> None:
+        slices[0].until(lambda: len(slices[0].events()) == starts and slices[0].step() >= step)
+
+    def replace(index: int) -> None:
+        kill(slices[index])
+        slices[index] = start(index)
+
+    slices = [start(0), start(1)]
+    until(6, 1)
+    replace(1)
+    until(9, 2)
+    replace(0)
+    until(12, 3)
+    slices[1].process.terminate()
+    assert slices[1].wait() == 3, slices[1].output()[-4000:]
+    stopped = slices[0].step()
+    assert (slices[0].folder / "checkpoints" / str(stopped)).is_dir()
+    slices[1] = start(1)
+    assert [run.wait() for run in slices] == [0, 0], "".join(run.output()[-4000:] for run in slices)
+    assert steps(slices[0])[:STEPS] == steps(undisturbed)
+    starts = [event["step"] for event in slices[0].events()]
+    assert (len(starts), starts[3]) == (4, stopped + 1)
+    assert slices[0].events("worker_failed") == []
+
+
+def kill(run: Run) -> None:
+    """Kill all processes of a host, as the end of its pod does."""
+    for process in [*psutil.Process(run.process.pid).children(recursive=True), psutil.Process(run.process.pid)]:
+        process.kill()
+    run.wait()
 
 
 def test_without_restarts_a_killed_process_ends_all_hosts(lab: TrainingHarness) -> None:

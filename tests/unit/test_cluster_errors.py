@@ -140,6 +140,33 @@ def test_a_sentence_for_each_refusal(error: errors.ClusterError, kind: type[erro
     assert (type(error), error.message) == (kind, message)
 
 
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        # JobSet 0.12 without the feature gate: validateFailurePolicy in pkg/webhooks/jobset_webhook.go.
+        (
+            'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "demo" is invalid: <nil>: '
+            "Internal error: RestartJob and RestartJobAndIgnoreMaxRestarts failure policy actions are not allowed when "
+            "RestartJob feature gate is disabled",
+            errors.AdmissionDenied,
+        ),
+        # JobSet 0.11: the enum of its CRD.
+        (
+            'JobSet.jobset.x-k8s.io "demo" is invalid: [spec.failurePolicy.rules[1].action: Unsupported value: '
+            '"RestartJobAndIgnoreMaxRestarts": supported values: "FailJobSet", "RestartJobSet", '
+            '"RestartJobSetAndIgnoreMaxRestarts"]',
+            errors.Invalid,
+        ),
+    ],
+)
+def test_a_jobset_without_restart_job_has_a_hint(message: str, kind: type[errors.ClusterError]) -> None:
+    error = refused(422, message, "Invalid")
+    assert type(error) is kind
+    assert error.hint == (
+        "Set run.restartAction: RestartJobSet, or use JobSet 0.12 or later, with its feature gate RestartJob."
+    )
+
+
 @pytest.mark.parametrize("namespace", ["research", ""])
 def test_a_forbidden_request_has_the_role_that_allows_it(namespace: str) -> None:
     place = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"

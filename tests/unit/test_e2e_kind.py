@@ -95,6 +95,7 @@ def test_up_creates_a_cluster_and_a_second_up_uses_it(machine: Machine) -> None:
     for pinned in ("jobset/releases/download/v0.12.0", "kueue/releases/download/v0.19.2", "--version 1.7.0"):
         assert pinned in calls
     assert calls.index("jobset/releases") < calls.index("kueue/releases"), "Kueue takes up the kinds that are there"
+    assert calls.index("jobset-config.yaml") < calls.index("rollout restart deployment/jobset-controller-manager")
     assert calls.index("kwok.yaml") < calls.index("kwok-stages.yaml")
     assert "SLIPWAY_E2E_IMAGE names no image" in done.stderr
 
@@ -231,7 +232,7 @@ def test_kubectl_and_helm_know_every_option(with_kind: Machine) -> None:
     """Without a network, every command must fail because of the address, and not because of its options."""
     assert with_kind("up").returncode == 0
     calls = [shlex.split(call) for call in with_kind.calls if call.startswith(("kubectl ", "helm "))]
-    assert len(calls) == 9
+    assert len(calls) == 11
     calls += [["helm3", *call[1:]] for call in calls if call[0] == "helm"]
     for name, *arguments in calls:
         done = subprocess.run(

@@ -306,6 +306,32 @@ def test_preemptions_and_failures_are_counted_apart() -> None:
     assert (states.restarts(both), states.preemptions(both)) == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("restarted", "counted", "failures", "preemptions"),
+    [
+        ([2, 1], [2, 1], 3, 1),  # the one by Kueue
+        ([0, 3], [], 0, 3),
+        ([1, 4], [0, 1], 1, 3),
+        ([2, 2], None, 0, 2),  # Kueue preempted both slices twice, and each job restarted
+    ],
+)
+def test_restarts_of_single_slices_count(
+    restarted: list[int], counted: list[int] | None, failures: int, preemptions: int
+) -> None:
+    """JobSet counts them by job (getJobRestarts in pkg/controllers/failure_policy.go)."""
+    run = preempted(26, restarts=0)
+    (slices,) = run.run.raw["status"]["replicatedJobsStatus"]
+    slices |= {"jobRestarts": restarted} | ({} if counted is None else {"jobRestartsCountTowardsMax": counted})
+    assert (states.restarts(run), states.preemptions(run)) == (failures, preemptions)
+
+
+def test_restarts_of_the_run_and_of_its_slices_add_up() -> None:
+    run = preempted(26, restarts=3, failures=2)
+    (slices,) = run.run.raw["status"]["replicatedJobsStatus"]
+    slices |= {"jobRestarts": [1, 3], "jobRestartsCountTowardsMax": [1, 0]}
+    assert (states.restarts(run), states.preemptions(run)) == (3, 4)
+
+
 def test_a_run_that_starts_after_a_preemption_has_not_failed() -> None:
     assert states.classify(preempted(23.5, restarts=1, again=True)) == (
         "restarting",

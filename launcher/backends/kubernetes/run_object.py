@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Any
 
 from launcher.backends import run_config
@@ -169,18 +170,26 @@ class RunObject:
         )
 
     @property
-    def job_set_restarts(self) -> int:
-        """The restarts of all jobs of a JobSet, after failures and after preemptions."""
-        return int(objects.status(self.raw).get("restarts") or 0)
+    def job_set_failures(self) -> int:
+        """The restarts of a JobSet, or of one of its jobs, after a failure."""
+        return sum(self._restarts("CountTowardsMax"))
 
     @property
-    def job_set_failures(self) -> int:
-        """The restarts of a JobSet after a failure.
+    def job_set_preemptions(self) -> int:
+        """The restarts of a JobSet by the rule `preempted` of charts/run, which do not count towards its maximum.
 
-        JobSet does not count those by the rule `preempted` of charts/run, which also applies if Kueue preempts a
-        trainer: its pods write a checkpoint and end with exit code 3.
+        It also applies if Kueue preempts a trainer: its pods write a checkpoint and end with exit code 3. Then each job
+        restarts (run.restartAction: RestartJob), so that the job with the most such restarts counts.
         """
-        return int(objects.status(self.raw).get("restartsCountTowardsMax") or 0)
+        both = zip_longest(self._restarts(""), self._restarts("CountTowardsMax"), fillvalue=0)
+        whole, *jobs = (restarts - failures for restarts, failures in both)
+        return whole + max(jobs, default=0)
+
+    def _restarts(self, counted: str) -> list[int]:
+        """Return the restarts of a JobSet, then those of each of its jobs; "CountTowardsMax": only after failures."""
+        now = objects.status(self.raw)
+        jobs = [job.get(f"jobRestarts{counted}") or [] for job in now.get("replicatedJobsStatus") or []]
+        return [int(restarts) for restarts in (now.get(f"restarts{counted}") or 0, *chain(*jobs))]
 
 
 def pod_annotations(obj: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def classify(seen: ObservedRun) -> tuple[State, str]:
 
 
 def restarts(seen: ObservedRun) -> int:
-    """Return how often the whole run was restarted after a failure. Restarts by Ray Train are only in the log.
+    """Return how often the run, or a slice of it, was restarted after a failure. Those by Ray Train are in the log.
 
     KubeRay reports only the last head that a RayJob lost, so several lost heads count as one.
     """
@@ -112,7 +112,7 @@ def preemptions(seen: ObservedRun) -> int:
     If Kueue preempts a trainer, JobSet restarts it, too. The two counts overlap, so the result is the larger one.
     """
     by_kueue = 0 if seen.workload is None else seen.workload.preemptions
-    return max(by_kueue, 0 if seen.ray else seen.run.job_set_restarts - seen.run.job_set_failures)
+    return max(by_kueue, 0 if seen.ray else seen.run.job_set_preemptions)
 
 
 def started(seen: ObservedRun) -> str | None:

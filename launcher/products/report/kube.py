@@ -26,6 +26,8 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
     "Preempted": ("preempted", True),
     "RestartJobSetFailurePolicyAction": ("restarts", True),
     "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction": ("pods created again", False),
+    "RestartJobFailurePolicyAction": ("a slice restarts", True),
+    "RestartJobAndIgnoreMaxRestartsFailurePolicyAction": ("pods of a slice created again", False),
     "JobsReady": ("pods ready again", False),
     "ReachedMaxRestarts": ("no restarts left", True),
     "JobSetFailed": ("failed", True),
@@ -35,7 +37,7 @@ _WORDS: Mapping[str, tuple[str, bool]] = {
     "FailedToCreateRayCluster": ("Ray cluster not created", True),
     "FinishedWorkload": ("finished", False),
 }
-# The second one is a preemption.
+# The second one is a preemption. JobSet does not report when a slice is ready again, so those restarts are only marks.
 _RESTARTS = ("RestartJobSetFailurePolicyAction", "RestartJobSetAndIgnoreMaxRestartsFailurePolicyAction")
 
 

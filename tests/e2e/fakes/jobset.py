@@ -6,6 +6,7 @@ The real Job controller runs the Jobs.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 from tests.cluster.api import Api, ApiError, Object, path_of
@@ -15,6 +16,7 @@ _KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 _JOB = {"apiVersion": "batch/v1", "kind": "Job"}
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _LABEL = "jobset.sigs.k8s.io"
+_COUNTED = "jobRestartsCountTowardsMax"
 
 
 class JobSets:
@@ -41,17 +43,21 @@ class JobSets:
 
     def _run(self, job_set: Object, jobs: list[Object]) -> None:
         restarts = int(job_set.get("status", {}).get("restarts", 0))
-        current = [job for job in jobs if job["metadata"]["labels"][f"{_LABEL}/restart-attempt"] == str(restarts)]
+        job_restarts = _job_restarts(job_set, "jobRestarts")
+        marks = {
+            made["metadata"]["name"]: made["metadata"]["labels"] for made in _jobs(job_set, restarts, job_restarts)
+        }
+        current = [job for job in jobs if marks[job["metadata"]["name"]].items() <= job["metadata"]["labels"].items()]
         older = [job for job in jobs if job not in current]
         for job in older:
             self.api.delete(path_of(job))
         if older:
             return
         if failed := [job for job in current if is_true(job, "Failed")]:
-            self._failed(job_set, failed[0], restarts)
+            self._failed(job_set, failed, restarts)
             return
         existing = {job["metadata"]["name"] for job in current}
-        for made in _jobs(job_set, restarts):
+        for made in _jobs(job_set, restarts, job_restarts):
             if made["metadata"]["name"] not in existing:
                 self.api.create(made)
         for job in current:
@@ -77,30 +83,59 @@ class JobSets:
             "failed": 0,
             "suspended": 0,
         }
-        status["replicatedJobsStatus"] = [{"name": names[0], **counts}]
+        kept = {key: _job_restarts(job_set, key) for key in ("jobRestarts", _COUNTED)}
+        status["replicatedJobsStatus"] = [{"name": names[0], **counts, **kept}]
         if conditions.all:
             status["conditions"] = conditions.all
         if any(job_set.get("status", {}).get(key) != value for key, value in status.items()):
             self.api.merge(f"{path_of(job_set)}/status", {"status": status})
 
-    def _failed(self, job_set: Object, job: Object, restarts: int) -> None:
-        message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Failed")
+    def _failed(self, job_set: Object, failed: list[Object], restarts: int) -> None:
+        """Apply the failure policy to the failed Jobs once, as upstream's executeFailurePolicy with its feature gate
+        RestartJob."""
+        action, job = _action(job_set["spec"].get("failurePolicy", {}), failed)
         status = job_set.get("status", {})
         counted = int(status.get("restartsCountTowardsMax", 0))
-        preempted = "DisruptionTarget" in message or "exit code 3 " in message
+        counts = not action.endswith("AndIgnoreMaxRestarts")
         most = job_set["spec"].get("failurePolicy", {}).get("maxRestarts", 0)
-        if preempted or counted < most:
-            now: Object = {"restarts": restarts + 1, "restartsCountTowardsMax": counted + (not preempted)}
-        else:
+        over = counts and counted + sum(_job_restarts(job_set, _COUNTED)) >= most
+        if action == "FailJobSet" or over:
+            reason = "ReachedMaxRestarts" if over else "FailJobSetFailurePolicyAction"
+            what = "jobset failed due to reaching max number of restarts" if over else f"applying {action} action"
             conditions = Conditions(job_set)
-            conditions.set(
-                "Failed", "True", "ReachedMaxRestarts", f"jobset failed due to reaching max restarts: {message}"
-            )
-            now = {"conditions": conditions.all, "terminalState": "Failed"}
+            conditions.set("Failed", "True", reason, f"{what} (first failed job: {job['metadata']['name']})")
+            now: Object = {"conditions": conditions.all, "terminalState": "Failed"}
+        elif action.startswith("RestartJobSet"):
+            now = {"restarts": restarts + 1, "restartsCountTowardsMax": counted + counts}
+        else:
+            index = int(job["metadata"]["labels"][f"{_LABEL}/job-index"])
+            kept = {key: _job_restarts(job_set, key) for key in ("jobRestarts", _COUNTED)}
+            kept["jobRestarts"][index] += 1
+            kept[_COUNTED][index] += counts
+            now = {"replicatedJobsStatus": [{**status["replicatedJobsStatus"][0], **kept}]}
         self.api.merge(f"{path_of(job_set)}/status", {"status": now})
 
 
-def _jobs(job_set: Object, restarts: int) -> list[Object]:
+def _action(policy: Object, failed: list[Object]) -> tuple[str, Object]:
+    """The action of the first rule that matches a failed Job, and this Job; else a restart that counts."""
+    ends = [next(c for c in job["status"]["conditions"] if c["type"] == "Failed") for job in failed]
+    for rule in policy.get("rules", []):
+        reasons, patterns = rule.get("onJobFailureReasons"), rule.get("onJobFailureMessagePatterns")
+        for job, end in zip(failed, ends, strict=True):
+            matches = not patterns or any(re.search(pattern, end["message"]) for pattern in patterns)
+            if matches and (not reasons or end["reason"] in reasons):
+                return str(rule["action"]), job
+    return "RestartJobSet", failed[0]
+
+
+def _job_restarts(job_set: Object, key: str) -> list[int]:
+    """How often each Job of the only replicated job was restarted alone."""
+    (replicated,) = job_set["spec"]["replicatedJobs"]
+    now = (job_set.get("status", {}).get("replicatedJobsStatus") or [{}])[0]
+    return list(now.get(key) or [0] * replicated["replicas"])
+
+
+def _jobs(job_set: Object, restarts: int, job_restarts: list[int]) -> list[Object]:
     metadata = job_set["metadata"]
     made = []
     for replicated in job_set["spec"]["replicatedJobs"]:
@@ -111,6 +146,7 @@ def _jobs(job_set: Object, restarts: int) -> list[Object]:
                 f"{_LABEL}/replicatedjob-name": replicated["name"],
                 f"{_LABEL}/job-index": str(index),
                 f"{_LABEL}/restart-attempt": str(restarts),
+                f"{_LABEL}/job-restart-attempt": str(job_restarts[index]),
             }
             spec = dict(replicated["template"]["spec"])
             template = dict(spec["template"])

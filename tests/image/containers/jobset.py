@@ -13,6 +13,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -27,8 +28,54 @@ def _recorded() -> dict[str, Any]:
     return next(pod for pod in made if "jobset.sigs.k8s.io/jobset-name" in pod["metadata"]["labels"])
 
 
+class _Job:
+    """The Indexed Job of one slice. A failed pod fails it, and then its other pods are deleted with their grace period.
+
+    failure: its reason and message, None before.
+    """
+
+    def __init__(self, index: int, pods: list[Pod], rules: list[dict[str, Any]]) -> None:
+        self.index, self.pods, self._rules = index, pods, rules
+        self.failure: tuple[str, str] | None = None
+
+    def step(self) -> None:
+        for pod in self.pods:
+            pod.check()
+        failed = [pod for pod in self.pods if pod.over and pod.phase == "Failed"]
+        if failed and self.failure is None:
+            self.failure = self._failure(failed[0])
+            for pod in self.pods:
+                pod.delete()
+
+    @property
+    def over(self) -> bool:
+        return all(pod.over for pod in self.pods)
+
+    def _failure(self, pod: Pod) -> tuple[str, str]:
+        """The reason and the message after a pod failed, by podFailurePolicy. All rules of the chart fail the Job."""
+        code = pod.terminations[-1].exit_code if pod.terminations else 137
+        (container,) = pod.manifest["spec"]["containers"]
+        place = f"{pod.namespace}/{pod.name}"
+        for index, rule in enumerate(self._rules):
+            assert rule["action"] == "FailJob"
+            if on := rule.get("onExitCodes"):
+                assert on["operator"] == "In"
+                if code in on["values"] and on.get("containerName", container["name"]) == container["name"]:
+                    cause = f"Container {container['name']} for pod {place} failed with exit code {code}"
+                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
+            for on in rule.get("onPodConditions", []):
+                if on["type"] == "DisruptionTarget" and pod.disrupted:
+                    cause = f"Pod {place} has condition DisruptionTarget"
+                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
+        return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+
+
 class JobSet:
-    """A JobSet with one Indexed Job and one replica. It runs in a thread until it has completed or failed."""
+    """A JobSet with one replicated Indexed Job. It runs in a thread until it has completed or failed.
+
+    attempts: the pods that were created together: those of all slices, or of the slice that was restarted alone.
+    job_restarts: how often each slice was.
+    """
 
     def __init__(self, context: PodContext, manifest: dict[str, Any]) -> None:
         self.manifest, self._context = manifest, context
@@ -36,11 +83,12 @@ class JobSet:
         self.namespace: str = manifest["metadata"]["namespace"]
         (self._replicated,) = manifest["spec"]["replicatedJobs"]
         self._job: dict[str, Any] = self._replicated["template"]["spec"]
-        assert self._replicated["replicas"] == 1
         assert self._job["completionMode"] == "Indexed"
         assert self._job["backoffLimit"] == 0
-        self.pods: list[Pod] = []
+        self._jobs: list[_Job] = []
         self.attempts: list[list[Pod]] = []
+        self._restarts = 0
+        self.job_restarts = [0] * self._replicated["replicas"]
         self.restarts_counted = 0
         self.events: list[str] = []
         self.state = ""  # Completed or Failed
@@ -75,108 +123,103 @@ class JobSet:
     def close(self) -> None:
         self._stop_requested.set()
         self._controller.join(60)
-        for pod in self.pods:
+        pods = [pod for job in self._jobs for pod in job.pods]
+        for pod in pods:
             pod.delete(grace=0)
-        for pod in self.pods:
+        for pod in pods:
             pod.close()
 
     def _run(self) -> None:
         try:
-            while not self._stop_requested.is_set():
-                failure = self._one_job()
-                if failure is None or self._stop_requested.is_set():
-                    self.state = "Completed"
-                    return
-                reason, message = failure
-                self.events.append(f"{reason}: {message}")
-                action = self._action(reason, message)
-                self.events.append(action)
-                if action == "FailJobSet":
-                    self.state = "Failed"
-                    return
-                if action != "RestartJobSetAndIgnoreMaxRestarts":
-                    if self.restarts_counted >= self.manifest["spec"]["failurePolicy"]["maxRestarts"]:
-                        self.state = "Failed"
-                        return
-                    self.restarts_counted += 1
+            self.state = self._reconcile()
+            self._end(self._jobs)
         except BaseException as error:  # raised by wait()
             self._error = error
         finally:
             self._over.set()
 
-    def _one_job(self) -> tuple[str, str] | None:
-        """Run all pods once. Returns None if all succeeded, or the failed Job's reason and message.
+    def _reconcile(self) -> str:
+        """Return how the JobSet has ended; "" if it was closed before."""
+        self._jobs = self._create(range(len(self.job_restarts)))
+        while not self._stop_requested.wait(0.05):
+            for job in self._jobs:
+                job.step()
+            if all(job.over and job.failure is None for job in self._jobs):
+                return "Completed"
+            failed = [job for job in self._jobs if job.failure is not None and job.over]
+            if failed and self._fails(failed):
+                return "Failed"
+        return ""
 
-        A failed Job deletes its other pods, with their grace period.
-        """
-        self.pods = [self._pod(index) for index in range(self._job["completions"])]
-        self.attempts.append(self.pods)
-        try:
-            while not self._stop_requested.wait(0.05):
-                for pod in self.pods:
-                    pod.check()
-                failed = [pod for pod in self.pods if pod.over and pod.phase == "Failed"]
-                if failed:
-                    return self._job_failure(failed[0])
-                if all(pod.over for pod in self.pods):
-                    return None
-            return None
-        finally:
-            for pod in self.pods:
-                pod.delete(grace=0 if self._stop_requested.is_set() else None)
-            for pod in self.pods:
-                pod.wait(self._job["template"]["spec"]["terminationGracePeriodSeconds"] + 60)
+    def _fails(self, failed: list[_Job]) -> bool:
+        """Apply the failure policy once, as upstream's executeFailurePolicy. Returns whether the JobSet has failed."""
+        action, job = self._action(failed)
+        assert job.failure is not None
+        self.events += [": ".join(job.failure), action]
+        if action == "FailJobSet":
+            return True
+        if not action.endswith("AndIgnoreMaxRestarts"):
+            # Restarts of the JobSet and of single Jobs count together.
+            if self.restarts_counted >= self.manifest["spec"]["failurePolicy"]["maxRestarts"]:
+                return True
+            self.restarts_counted += 1
+        if action.startswith("RestartJobSet"):
+            self._end(self._jobs)
+            self._restarts += 1
+            self._jobs = self._create(range(len(self._jobs)))
+        else:
+            assert action.startswith("RestartJob"), action
+            self._end([job])
+            self.job_restarts[job.index] += 1
+            (self._jobs[job.index],) = self._create([job.index])
+        return False
 
-    def _job_failure(self, pod: Pod) -> tuple[str, str]:
-        """The Job's failure reason and message after a pod failed, by its podFailurePolicy.
+    def _create(self, indexes: Iterable[int]) -> list[_Job]:
+        rules = self._job["podFailurePolicy"]["rules"]
+        count = range(self._job["completions"])
+        made = [_Job(index, [self._pod(index, host) for host in count], rules) for index in indexes]
+        self.attempts.append([pod for job in made for pod in job.pods])
+        return made
 
-        All rules of the chart fail the Job.
-        """
-        code = pod.terminations[-1].exit_code if pod.terminations else 137
-        (container,) = pod.manifest["spec"]["containers"]
-        place = f"{pod.namespace}/{pod.name}"
-        for index, rule in enumerate(self._job["podFailurePolicy"]["rules"]):
-            assert rule["action"] == "FailJob"
-            if on := rule.get("onExitCodes"):
-                assert on["operator"] == "In"
-                if code in on["values"] and on.get("containerName", container["name"]) == container["name"]:
-                    cause = f"Container {container['name']} for pod {place} failed with exit code {code}"
-                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
-            for on in rule.get("onPodConditions", []):
-                if on["type"] == "DisruptionTarget" and pod.disrupted:
-                    cause = f"Pod {place} has condition DisruptionTarget"
-                    return "PodFailurePolicy", f"{cause} matching FailJob rule at index {index}"
-        return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    def _end(self, jobs: Iterable[_Job]) -> None:
+        """Delete the pods of these Jobs, with their grace period, and wait for their end."""
+        pods = [pod for job in jobs for pod in job.pods]
+        for pod in pods:
+            pod.delete(grace=0 if self._stop_requested.is_set() else None)
+        for pod in pods:
+            pod.wait(self._job["template"]["spec"]["terminationGracePeriodSeconds"] + 60)
 
-    def _action(self, reason: str, message: str) -> str:
-        """The JobSet's action after its Job failed: of the first matching rule, or else a restart that counts."""
+    def _action(self, failed: list[_Job]) -> tuple[str, _Job]:
+        """The action of the first rule that matches a failed Job, and this Job; or else a restart that counts."""
         for rule in self.manifest["spec"]["failurePolicy"].get("rules", []):
             reasons, patterns = rule.get("onJobFailureReasons"), rule.get("onJobFailureMessagePatterns")
-            if reasons and reason not in reasons:
-                continue
-            if patterns and not any(re.search(each, message) for each in patterns):
-                continue
-            return str(rule["action"])
-        return "RestartJobSet"
+            for job in failed:
+                reason, message = job.failure or ("", "")
+                if reasons and reason not in reasons:
+                    continue
+                if patterns and not any(re.search(each, message) for each in patterns):
+                    continue
+                return str(rule["action"]), job
+        return "RestartJobSet", failed[0]
 
-    def _pod(self, index: int) -> Pod:
+    def _pod(self, index: int, host: int) -> Pod:
         made = _recorded()
-        name = f"{self.name}-{self._replicated['name']}-0"
+        name = f"{self.name}-{self._replicated['name']}-{index}"
         job_set = {
             "jobset-name": self.name,
             "replicatedjob-name": self._replicated["name"],
-            "replicatedjob-replicas": "1",
-            "global-replicas": "1",
-            "group-replicas": "1",
+            "replicatedjob-replicas": str(len(self.job_restarts)),
+            "global-replicas": str(len(self.job_restarts)),
+            "group-replicas": str(len(self.job_restarts)),
             "group-name": "default",
-            "job-index": "0",
-            "job-global-index": "0",
-            "job-group-index": "0",
-            "restart-attempt": str(len(self.attempts)),
+            "job-index": str(index),
+            "job-global-index": str(index),
+            "job-group-index": str(index),
+            "restart-attempt": str(self._restarts),
         }
         ours = {
             **{f"jobset.sigs.k8s.io/{key}": value for key, value in job_set.items()},
-            "batch.kubernetes.io/job-completion-index": str(index),
+            "batch.kubernetes.io/job-completion-index": str(host),
             "batch.kubernetes.io/job-name": name,
             "job-name": name,
         }
@@ -185,8 +228,8 @@ class JobSet:
             # The keys are those of the recorded pod, without ids, which no container reads.
             added = {key: ours[key] for key in made["metadata"][kind] if key in ours}
             pod["metadata"][kind] = {**pod["metadata"].get(kind, {}), **added}
-        pod["metadata"] |= {"name": f"{name}-{index}-{secrets.token_hex(3)[:5]}", "namespace": self.namespace}
+        pod["metadata"] |= {"name": f"{name}-{host}-{secrets.token_hex(3)[:5]}", "namespace": self.namespace}
         (container,) = pod["spec"]["containers"]
         container["env"] = [*container.get("env", []), *made["spec"]["containers"][0]["env"]]
-        pod["spec"] |= {"hostname": f"{name}-{index}", "subdomain": self.name}
+        pod["spec"] |= {"hostname": f"{name}-{host}", "subdomain": self.name}
         return Pod(self._context, pod)

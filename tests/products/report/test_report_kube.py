@@ -76,6 +76,18 @@ def test_restarted_and_failed() -> None:
     assert [mark.what for mark in found.marks if mark.bad] == ["restarts", "no restarts left", "failed"]
 
 
+def test_restarts_of_single_slices_are_marks() -> None:
+    """JobSet does not report when a slice is ready again: its pods and the trainer's events do."""
+    cluster = recorded.at("run-fails-after-restarts", 17)
+    events = copy.deepcopy(cluster.list(EVENT, all_namespaces=True))
+    for event in events:
+        if event["reason"] == "RestartJobSetFailurePolicyAction":
+            event["reason"] = "RestartJobFailurePolicyAction"
+    observed = observed_run(cluster, "JobSet", "fails")
+    found = history(observed, events, cluster.now.timestamp())
+    assert [mark.what for mark in found.marks if mark.bad] == ["a slice restarts", "no restarts left", "failed"]
+
+
 def test_waiting_all_the_time() -> None:
     observed, found, end = history_of("larger-than-quota", 10, "JobSet", _run_of("larger-than-quota", 10))
     assert found.held == []
