@@ -132,7 +132,7 @@ def test_a_host_waits_for_a_slice_that_jobset_creates_again(lab: TrainingHarness
     """With run.restartAction: RestartJob: first the pod of the second slice is killed, then that of the first, with the
     coordinator. Then the second one must stop. The other one stays each time. Only one restart is allowed, but each
     checkpoint renews that budget, and a stop does not use it. tests/image/test_jobset_containers.py has real pods."""
-    more_steps = {"steps": 120, "learning_rate_schedule_steps": STEPS, "eval_interval": None}
+    more_steps: dict[str, Any] = {"steps": 120, "learning_rate_schedule_steps": STEPS, "eval_interval": None}
     config = lab.config("slices", hosts=1, **more_steps)
     tree = json.loads(config.read_text())
     tree["slice"]["count"] = 2
