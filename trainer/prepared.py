@@ -20,10 +20,11 @@ import sys
 import time
 from types import FrameType
 
-from trainer import deferred_imports, distributed, loop, run_log, worker_exits
+from trainer import deferred_imports, distributed, loop, rehearsal, run_log, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.failures import crashes_again, give_up, what_follows
+from trainer.maxtext_keys import maxtext_argv
 from trainer.metrics import write_event
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -44,6 +45,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     run_log.announce(config, "imports")
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
+        rehearsal.rehearse(maxtext_argv(config))
     parent, failures, failure = _Parent(), 0, ""
     restarts, rank = config.max_restarts, 0
     with contextlib.suppress(ConfigError):  # on TPU, JAX can find it in other ways
