@@ -55,7 +55,7 @@ class Hooks:
         from flax import nnx
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
-        from maxtext.utils import max_utils, maxtext_utils, train_utils
+        from maxtext.utils import max_utils, maxtext_utils, model_creation_utils, train_utils
 
         tuning, client = self.config.tuning, distributed.global_state.client
         with contextlib.ExitStack() as stack:
@@ -64,6 +64,8 @@ class Hooks:
             replace(max_utils, "add_text_to_summary_writer", texts.add)
             if saved_steps(self.config):
                 replace(train_utils, "jit_eval_step", tracing.on_demand(train_utils.jit_eval_step))
+                create = model_creation_utils.get_nnx_create_model_fn
+                replace(model_creation_utils, "get_nnx_create_model_fn", tracing.model_once(create))
             replace(metric_logger, "MetricLogger", step_logger.logger_class(metric_logger, self, texts))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
             replace(nnx, "eval_shape", tracing.once(nnx.eval_shape))

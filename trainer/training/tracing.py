@@ -20,6 +20,32 @@ def once(eval_shape: Callable[..., Any]) -> Callable[..., Any]:
     return shapes
 
 
+def model_once(get_create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return MaxText's function that returns the function that creates a model, which is traced once: the state of the
+    training contains the model, whose shapes MaxText asks for before."""
+    import jax
+    from flax import nnx
+
+    def get(*args: Any, **options: Any) -> Callable[[], Any]:
+        create = get_create(*args, **options)
+        structure: list[Any] = []
+
+        def arrays() -> Any:
+            definition, state = nnx.split(create())
+            structure[:] = [definition]
+            return state
+
+        traced = jax.jit(arrays)
+
+        def model() -> Any:
+            state = traced()
+            return nnx.merge(structure[0], state)
+
+        return model
+
+    return get
+
+
 def on_demand(jit: Callable[..., Any]) -> Callable[..., Any]:
     """Return MaxText's function that makes a jitted evaluation, for a run that resumes.
 
