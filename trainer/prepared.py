@@ -1,9 +1,9 @@
 """The parent of the process that trains without Ray: one for each host.
 
-The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
-again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. With several
-hosts, the processes of the others lose the connection to it and end with an error, or JAX aborts them. Their parents
-fork again, too, and all meet at the coordinator, so no pod is created again.
+The parent imports JAX and MaxText, reads the config (trainer/rehearsal.py), and forks the process that trains. If a
+signal ends that process, the parent forks again at once: the restart has neither the start of Python nor the imports,
+and in a JobSet its pod stays. With several hosts, the processes of the others lose the connection to it and end with an
+error, or JAX aborts them. Their parents fork again, too, and all meet at the coordinator, so no pod is created again.
 
 The parent does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same
 budget as the supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed`
