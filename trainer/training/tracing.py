@@ -1,4 +1,4 @@
-"""What MaxText traces at each start and does not need: the traces of a large model take seconds."""
+"""Leaves out traces that a start does not need: those of a large model take seconds."""
 
 from __future__ import annotations
 
