@@ -159,6 +159,8 @@ SLOW = frozenset(
         "tests/products/tuning/test_adapter_rules.py::test_adapters_are_accepted[method=qlora]",
         "tests/products/tuning/test_adapter_rules.py::test_adapters_are_accepted[method=dpo]",
         "tests/unit/test_deferred_imports.py",
+        "tests/trainer/test_rehearsal.py",
+        "tests/trainer/test_tracing.py",
         # The commands of the wheel that need no trainer run in make test.
         "tests/test_wheel.py::test_the_trainer_of_the_wheel_checks_a_run",
         # All jobs of the workflows, in a shell.

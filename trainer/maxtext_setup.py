@@ -8,6 +8,7 @@ import re
 import traceback
 from typing import Any
 
+from trainer import rehearsal
 from trainer.errors import ConfigError
 
 
@@ -67,7 +68,8 @@ _UNLIKE_CHECKPOINT = re.compile(r"Failed to load checkpointable: (\w+)")
 def initialize(maxtext_train: Any, argv: list[str]) -> tuple[Any, Any]:
     """Initialize MaxText. Its rejections of a config (exit code 2, and several errors) become a ConfigError."""
     try:
-        return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
+        with rehearsal.replayed(argv):
+            return maxtext_train.initialize(argv)  # type: ignore[no-any-return]
     except SystemExit as stop:
         raise ConfigError(sentence(stop.__context__ or stop)) from stop
     except REFUSALS as error:

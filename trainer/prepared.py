@@ -1,10 +1,11 @@
 """The parent of the process that trains without Ray: one for each host.
 
-The parent imports JAX and MaxText, and forks the process that trains. If a signal ends that process, the parent forks
-again at once: the restart has neither the start of Python nor the imports, and in a JobSet its pod stays. With several
-hosts, the processes of the others lose the connection to it and end with an error, or JAX aborts them. Their parents
-fork again, too, and all meet at the coordinator, so no pod is created again. With run.restartAction: RestartJob, the
-same happens if JobSet creates the pods of another slice again, after a failure of that slice or a stop signal to it.
+The parent imports JAX and MaxText, reads the config (trainer/rehearsal.py), and forks the process that trains. If a
+signal ends that process, the parent forks again at once: the restart has neither the start of Python nor the imports,
+and in a JobSet its pod stays. With several hosts, the processes of the others lose the connection to it and end with an
+error, or JAX aborts them. Their parents fork again, too, and all meet at the coordinator, so no pod is created again.
+With run.restartAction: RestartJob, the same happens if JobSet creates the pods of another slice again, after a failure
+of that slice or a stop signal to it.
 
 The parent does not start JAX's backend, and has no threads of Python. On this machine it uses restarts of the same
 budget as the supervisor of the run (run.maxRestarts); in a JobSet each pod has that budget. The event `worker_failed`
@@ -22,10 +23,11 @@ import sys
 import time
 from types import FrameType
 
-from trainer import deferred_imports, distributed, loop, run_log, stop_signal, worker_exits
+from trainer import deferred_imports, distributed, loop, rehearsal, run_log, stop_signal, worker_exits
 from trainer.config import RunConfig
 from trainer.errors import ConfigError
 from trainer.failures import crashes_again, give_up, what_follows
+from trainer.maxtext_keys import maxtext_argv
 from trainer.metrics import write_event
 from trainer.starting_weights import saved_steps
 
@@ -49,6 +51,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     run_log.announce(config, "imports")
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
+        rehearsal.rehearse(maxtext_argv(config))
     parent, failures, failure = _Parent(), 0, ""
     restarts, rank, saved = config.max_restarts, 0, _saved(config)
     with contextlib.suppress(ConfigError):  # on TPU, JAX can find it in other ways

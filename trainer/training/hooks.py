@@ -14,9 +14,10 @@ from trainer.errors import ConfigError
 from trainer.metrics import write_event
 from trainer.profiling import Profiler
 from trainer.run_log import RunLog
+from trainer.starting_weights import saved_steps
 from trainer.stop_signal import LocalStopSignal, stop_all_hosts
 from trainer.telemetry import Telemetry
-from trainer.training import restored_state, step_logger
+from trainer.training import restored_state, step_logger, tracing
 from trainer.training.batches import Batches
 from trainer.training.saving import Saving
 from trainer.training.slow_hosts import SlowHost, SlowHosts
@@ -51,15 +52,23 @@ class Hooks:
     def installed(self, maxtext_train: Any) -> Iterator[None]:
         """Install the replacements while the context lasts. They call the original functions."""
         import jax
+        from flax import nnx
         from jax._src import distributed
         from maxtext.common import checkpointing, data_loader, metric_logger
-        from maxtext.utils import maxtext_utils, train_utils
+        from maxtext.utils import max_utils, maxtext_utils, model_creation_utils, train_utils
 
         tuning, client = self.config.tuning, distributed.global_state.client
         with contextlib.ExitStack() as stack:
             replace = _replacer(stack)
-            replace(metric_logger, "MetricLogger", step_logger.logger_class(metric_logger, self))
+            texts = step_logger.Texts(max_utils.add_text_to_summary_writer)
+            replace(max_utils, "add_text_to_summary_writer", texts.add)
+            if saved_steps(self.config):
+                replace(train_utils, "jit_eval_step", tracing.on_demand(train_utils.jit_eval_step))
+                create = model_creation_utils.get_nnx_create_model_fn
+                replace(model_creation_utils, "get_nnx_create_model_fn", tracing.model_once(create))
+            replace(metric_logger, "MetricLogger", step_logger.logger_class(metric_logger, self, texts))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
+            replace(nnx, "eval_shape", tracing.once(nnx.eval_shape))
             self._load = replace(data_loader.DataLoader, "load_next_batch_pre_sharding", self._loaded())
             self._iteration = replace(maxtext_train, "training_loop_iteration", self._iterate)
             self._set_up = replace(train_utils, "setup_train_loop", self._set_up_before_compiling)

@@ -13,7 +13,22 @@ if TYPE_CHECKING:
     from trainer.training.hooks import Hooks
 
 
-def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
+class Texts:
+    """The config in TensorBoard's log, 800 texts: written after the first step, which would have to wait for them."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        self._write = write
+        self._waiting: list[tuple[Any, ...]] = []
+
+    def add(self, *arguments: Any) -> None:
+        self._waiting.append(arguments)
+
+    def write(self) -> None:
+        while self._waiting:
+            self._write(*self._waiting.pop(0))
+
+
+def logger_class(metric_logger: Any, hooks: Hooks, texts: Texts) -> type[Any]:
     """Return the class in place of MaxText's MetricLogger, whose module this is. It records in `hooks`."""
 
     class Logger(metric_logger.MetricLogger):  # type: ignore[misc]
@@ -94,6 +109,7 @@ def logger_class(metric_logger: Any, hooks: Hooks) -> type[Any]:
                 hooks.telemetry.line(line)
                 (hooks.log.evaluation if "eval_loss" in line else hooks.log.step)(line)
             super().write_metrics(metrics, step, metric_type)
+            texts.write()
 
         def _train_line(self, scalars: Mapping[str, Any], step: int) -> dict[str, Any]:
             import jax
