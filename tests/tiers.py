@@ -258,6 +258,7 @@ LONG = frozenset(
         "tests/products/drill/test_drill.py::test_ctrl_c_leaves_nothing",
         # Trainings of the fakes in a cluster of their own. The other tests of this file create nothing.
         "tests/products/drill/cluster/test_cluster_drill.py::test_a_drill_passes_and_leaves_nothing",
+        "tests/products/drill/cluster/test_cluster_drill.py::test_a_drill_fails_if_the_command_does_not_try_again",
         "tests/products/drill/cluster/test_cluster_drill.py::test_an_interrupted_drill_leaves_nothing",
         # A training for each guard. test_certificate.py has the judgement of a drill.
         "tests/products/drill/test_guards.py::test_a_drill_fails_without_the_guard",

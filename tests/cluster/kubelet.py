@@ -1,4 +1,4 @@
-"""Serves the logs of pods as a kubelet does.
+"""Serves the logs of pods as a kubelet does, and commands in them (`execute`).
 
 KWOK's own log server is not used. It never ends the stream of a container that has ended, and needs a Logs object and
 a file in the container runtime's format for each pod. Tests of `logs -f` need the end of a stream, and streams that are
@@ -7,17 +7,22 @@ cut. One HTTPS server, in a thread of the tests' process, answers for all simula
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import http.server
+import json
 import ssl
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Key = tuple[str, str, str]
+_WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455
 
 
 @dataclass
@@ -37,6 +42,8 @@ class LogServer:
         self.logs: dict[Key, Log] = {}
         self.cuts = 0  # the number of calls of cut()
         self.closing = False
+        # Runs a command in a container, and returns its exit code and its output on stderr.
+        self.execute: Callable[[Key, list[str]], tuple[int, str]] = lambda _key, _command: (1, "no program runs here")
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.logs = self
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -149,6 +156,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         what, *parts = url.path.strip("/").split("/")
+        if what == "exec" and len(parts) == 3:
+            self._execute((parts[0], parts[1], parts[2]), parse_qs(url.query).get("command", []))
+            return
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         if what != "containerLogs" or len(parts) != 3:
             self._send_error(404, f"no such path: {url.path}")
@@ -170,6 +180,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True  # without the last chunk, the reader sees that the stream is incomplete
             return
         self.wfile.write(b"0\r\n\r\n")
+
+    def _execute(self, key: Key, command: list[str]) -> None:
+        """Answer over a websocket, with messages that are shorter than 64 KiB."""
+        self.close_connection = True
+        accept = hashlib.sha1(f"{self.headers['Sec-WebSocket-Key']}{_WEBSOCKET}".encode()).digest()
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(accept).decode())
+        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+        self.end_headers()
+        code, text = self.server.logs.execute(key, command)
+        cause = {"reason": "ExitCode", "message": str(code)}
+        status = {"status": "Failure", "details": {"causes": [cause]}} if code else {"status": "Success"}
+        for channel, content in ((2, text.encode()), (3, json.dumps(status).encode())):
+            message = bytes([channel]) + content
+            self.wfile.write(struct.pack("!BBH", 0x82, 126, len(message)) + message)
+        self.wfile.write(struct.pack("!BB", 0x88, 0))
 
     def _send_error(self, code: int, message: str) -> None:
         self.send_response(code)

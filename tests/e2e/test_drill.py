@@ -18,6 +18,7 @@ KINDS = [
     pytest.param("job-set", marks=needs(**_BOTH, jobset="0.10", cpu=2, memory_gib=10)),
     pytest.param("ray-job", marks=needs(**_BOTH, kuberay="1.5", jobset="0.10", cpu=2.5, memory_gib=13)),
 ]
+FAULTS = ("process-killed", "pod-killed", "evicted", "preempted", "api-server-gone", "webhook-down")
 HEADS = {"job-set": 0, "ray-job": 1}
 _SECONDS = 6000.0
 
@@ -34,12 +35,14 @@ def test_every_fault_costs_what_the_pages_promise(session: Session, team: Team, 
     certificate = json.loads(done.out)
     rows: dict[str, Any] = {row["fault"]: row for row in certificate["faults"]}
     ray = {"head-killed"} if kind == "ray-job" else set()
-    assert set(rows) == {"pod-killed", "evicted", "preempted", "webhook-down"} | ray, str(done)
+    assert set(rows) == {*FAULTS} | ray, str(done)
     problems = [problem for row in rows.values() for problem in row["problems"]]
     if session.facts.nodes > 1:  # processors can round differently
         problems = [problem for problem in problems if not problem.startswith("The numbers of")]
     assert problems == [], str(done)
     assert rows["pod-killed"]["steps_lost"] <= PERIOD
+    assert rows["process-killed"]["steps_lost"] <= PERIOD
+    assert rows["process-killed"]["in_place"]
     assert rows["evicted"]["steps_lost"] == rows["preempted"]["steps_lost"] == 0
     assert _left(session, team) == []
 

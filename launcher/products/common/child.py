@@ -1,4 +1,4 @@
-"""A process of the trainer's package that runs for a command: it ends with the command, and never outlives it."""
+"""A process of a module that runs for a command: it ends with the command, and never outlives it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -22,8 +22,8 @@ _DIES_WITH_US = (
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of the trainer's package with this Python."""
-    # -P: a folder named trainer in the current folder must not shadow ours.
+    """Return the command that runs a module of the trainer or the launcher with this Python."""
+    # -P: a folder of that name in the current folder must not shadow ours.
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
@@ -43,15 +43,17 @@ def running(
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.PIPE,
     grace: float = 0.0,
+    env: Mapping[str, str] = {},
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a child, and end it with all its descendants at the end of the context.
 
-    With `grace`, it first gets SIGINT and that many seconds, so that it can remove what it has not finished.
+    With `grace`, it first gets SIGINT and that many seconds, so that it can remove what it has not finished. `env` are
+    more variables of its environment.
     """
     process = subprocess.Popen(
         [*_DIES_WITH_US, *argv],
         cwd=cwd,
-        env=own_environment(os.environ) | trainer_env(os.environ) | {"PYTHONUNBUFFERED": "1"},
+        env=own_environment(os.environ, env) | trainer_env(os.environ) | {"PYTHONUNBUFFERED": "1"},
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

@@ -17,6 +17,8 @@ class Observed:
     `starts` the step of each start of the training. `seconds` is the time from the fault to the first step after
     `before`; None if there was none. `spent` are the seconds of it in each phase. `notified` is None if the place has
     no webhook. `stuck` is a sentence about a run without progress, and `unseen` are the steps whose lines were lost.
+    `replaced` are the parts of DrillRun.stays that started again with the training; None if it did not start again, or
+    ended before they were read. `broken` are the sentences of Fault.check.
     """
 
     state: str
@@ -30,11 +32,16 @@ class Observed:
     notified: Sequence[str] | None
     stuck: str = ""
     unseen: frozenset[int] = frozenset()
+    replaced: Sequence[str] | None = None
+    broken: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The row of a fault. `problems` are sentences about promises that were not kept; none is a pass."""
+    """The row of a fault. `problems` are sentences about promises that were not kept; none is a pass.
+
+    `in_place`: only processes started again, in the same pods or below the same process; None if that is not known.
+    """
 
     fault: str
     about: str
@@ -43,6 +50,7 @@ class Outcome:
     seconds_to_next_step: float | None
     seconds_by_phase: Mapping[str, float]
     identical: bool
+    in_place: bool | None
     notified: Sequence[str] | None
     problems: Sequence[str]
 
@@ -69,19 +77,24 @@ def judge(fault: Fault[Any], seen: Observed, expected: Mapping[int, tuple[Any, .
     most = 0 if fault.free else period * fault.periods
     if lost > most:
         problems.append(f"{lost} steps were lost; at most {most} may be.")
-    if fault.silent:
+    if fault.silent or fault.apart:
         if restarts:
-            problems.append("The training started again, although only a notification failed.")
+            why = "only a notification failed" if fault.silent else "it does not need what was broken"
+            problems.append(f"The training started again, although {why}.")
     elif not restarts:
         problems.append("The fault had no effect: the training did not start again.")
     elif seen.seconds is None:
         problems.append("No step was finished after the fault.")
+    if fault.in_place:
+        problems += [f"{name} started again, although only a process of it was killed." for name in seen.replaced or ()]
     for event in fault.notified:
         if seen.notified is not None and event not in seen.notified:
             problems.append(f"The webhook received no notification of the event {event}.")
+    problems += seen.broken
     identical = not missing and not different
     seconds = None if seen.seconds is None else round(seen.seconds, 1)
     notified = None if seen.notified is None else list(dict.fromkeys(seen.notified))
+    in_place = None if seen.replaced is None else not seen.replaced
     return Outcome(
-        fault.name, fault.about, seen.at_step, lost, seconds, dict(seen.spent), identical, notified, problems
+        fault.name, fault.about, seen.at_step, lost, seconds, dict(seen.spent), identical, in_place, notified, problems
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 from launcher.errors import LauncherError
+from launcher.k8s.errors import Unreachable
 from launcher.products.drill.certificate import Observed, Outcome, judge
 from launcher.products.drill.faults import Fault
 from launcher.products.drill.run import DrillRun
@@ -86,6 +87,8 @@ class _Drilled:
         self._at_step = self._before = 0
         self._since = 0.0
         self._seconds: float | None = None
+        self._replaced: list[str] | None = None
+        self._broken: Sequence[str] = ()
         self.stuck = ""
 
     def to_the_end(self) -> None:
@@ -96,8 +99,10 @@ class _Drilled:
             now = run.status()
             raise Stuck(f"The run ended before its fault: {now.reason or now.state}")
         self._at_step = self._before = run.steps()
-        starts, begun, self._since = len(run.starts()), time.monotonic(), time.time()
+        starts = len(run.starts())
         try:
+            stays = run.stays()
+            begun, self._since = time.monotonic(), time.time()
             self._fault.inject(run)
         except (LauncherError, LookupError, OSError) as error:
             raise Stuck(f"The fault was not injected: {getattr(error, 'message', error)}") from error
@@ -113,9 +118,17 @@ class _Drilled:
                 raise Stuck(f"The run did not end within {place.patience:g} s after the fault.")
             if len(run.starts()) == starts:
                 self._before = max(self._before, run.steps())  # it can train on before it stops
-            elif self._seconds is None and run.steps() > max(self._before, run.steps_before_restart()):
+                time.sleep(place.pause)
+                continue
+            if self._replaced is None:
+                with suppress(Unreachable):  # it may answer the next time
+                    after = run.stays()
+                    if not run.status().state.ended:  # the parts of a run can end with it
+                        self._replaced = [name for name, identity in stays.items() if after.get(name) != identity]
+            if self._seconds is None and run.steps() > max(self._before, run.steps_before_restart()):
                 self._seconds = time.monotonic() - begun
             time.sleep(place.pause)
+        self._broken = self._fault.check(run)
 
     def observed(self, steps: int) -> Observed:
         """Return the observations, once the last of the `steps` and the notifications have arrived."""
@@ -135,6 +148,8 @@ class _Drilled:
             notified=run.notified(),
             stuck=self.stuck,
             unseen=run.unseen(),
+            replaced=self._replaced,
+            broken=self._broken,
         )
 
     def _complete(self, steps: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -40,6 +40,10 @@ class DrillRun(ABC):
     @abstractmethod
     def notified(self) -> Sequence[str] | None:
         """Return the events of the notifications that arrived, in order; None if the place has no webhook."""
+
+    @abstractmethod
+    def stays(self) -> Mapping[str, str]:
+        """Return what stays if a process that trains is killed, by its name in a sentence, with its identity now."""
 
     def numbers(self) -> dict[int, tuple[Any, ...]]:
         """Return the numbers of each step that must be equal bit for bit. JSON keeps every bit of a double."""

@@ -10,7 +10,7 @@ from launcher.k8s.target import DEFAULT_TARGET, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from launcher.products.inspect.exec import Session
+    from launcher.products.common.pod_exec import Session
     from launcher.products.inspect.profile import Profile
 
 

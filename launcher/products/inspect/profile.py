@@ -19,7 +19,7 @@ from launcher.errors import LauncherError
 from launcher.json_object import json_object
 
 if TYPE_CHECKING:
-    from launcher.products.inspect.exec import Session
+    from launcher.products.common.pod_exec import Session
 
 REQUEST, ANSWER = "profile-request.json", "profile.json"
 

@@ -9,7 +9,7 @@ from launcher.backends.kubernetes import logs as kubernetes_logs
 from launcher.errors import LauncherError
 from launcher.k8s.client import Forbidden
 from launcher.k8s.pods import Pod
-from launcher.products.inspect import exec as pod_exec
+from launcher.products.common import pod_exec
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 

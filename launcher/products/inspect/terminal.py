@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from launcher.products.inspect.exec import Session
+    from launcher.products.common.pod_exec import Session
 
 _CHUNK_BYTES = 1 << 14
 

@@ -5,7 +5,6 @@ All is read from its Workload, so that the kind of the object does not matter.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,9 +16,8 @@ from launcher.diagnose.explain.finding import Evidence, Explanation, Finding
 from launcher.diagnose.explain.formatting import one_line, sentence
 from launcher.diagnose.explain.rule_order import UNTIL_PODS_RUN, hidden_objects
 from launcher.diagnose.explain.situation import Situation
-from launcher.errors import LauncherError
 from launcher.k8s import client, label_keys
-from launcher.k8s.client import RAY_CLUSTER, Cluster
+from launcher.k8s.client import RAY_CLUSTER
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import Object
 from launcher.k8s.pods import Job, Pod
@@ -83,16 +81,10 @@ class ForeignSituation(Situation):
 
 def explain(target: Target, name: str) -> Explanation | None:
     """Return the explanation of the foreign object with that name, or None if none is known."""
-    with suppress(LauncherError):  # the error of the caller is that there is no such run
-        return _explain(target.cluster(), name) if target.cluster_requested else None
-    return None
-
-
-def _explain(cluster: Cluster, name: str) -> Explanation | None:
-    pair = foreign.find(cluster, name)
-    if pair is None:
+    found = foreign.find(name, target)
+    if found is None:
         return None
-    status, workload = pair
+    cluster, status, workload = found
     situation = ForeignSituation(
         _as_run(status, workload), cluster, cli_args=cluster.cli_args, seen_workload=workload, status=status
     )

@@ -20,7 +20,7 @@ from launcher.backends.kubernetes.states import eviction
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys, objects
-from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError, KindNotServed
+from launcher.k8s.client import POD, RAY_CLUSTER, RAY_SERVICE, WORKLOAD, Cluster, ClusterError
 from launcher.k8s.kueue import workloads as kueue_workloads
 from launcher.k8s.kueue.workloads import Workload
 from launcher.k8s.objects import ApiObject, Manifest
@@ -126,15 +126,23 @@ class QueueBackend(KubernetesBackend):
         return foreign
 
 
-def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
-    """Return the foreign object of the namespace with that name, and its Workload, or None.
+def find(name: str, target: Target) -> tuple[Cluster, RunStatus, Workload] | None:
+    """Return the cluster, the foreign object of the namespace with that name, and its Workload.
 
-    Raises LauncherError if the cluster does not answer.
+    Returns None if none is known, also if the cluster does not answer: the error of the caller is that there is no such
+    run.
     """
-    try:
-        listed = kueue_workloads.workloads(cluster.list(WORKLOAD, without=[kueue_workloads.TEMPLATES]))
-    except KindNotServed:
+    if not target.cluster_requested:
         return None
+    with suppress(LauncherError):
+        cluster = target.cluster()
+        if (found := _find(cluster, name)) is not None:
+            return cluster, *found
+    return None
+
+
+def _find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
+    listed = kueue_workloads.workloads(cluster.list(WORKLOAD, without=[kueue_workloads.TEMPLATES]))
     for owner, workloads in _by_owner(listed):
         newest = kueue_workloads.newest(workloads)
         if owner.name == name and newest is not None:
@@ -146,17 +154,16 @@ def find(cluster: Cluster, name: str) -> tuple[RunStatus, Workload] | None:
 
 def named(name: str, target: Target) -> tuple[str, str] | None:
     """Return a sentence about the foreign object with that name, and the commands for it; None if none is known."""
-    with suppress(LauncherError):  # the error of the caller is that there is no such run
-        found = find(target.cluster(), name) if target.cluster_requested else None
-        if found is not None and found[0].kind not in _LISTED_APART:
-            kind, space = found[0].kind, found[0].namespace
-            at = f"{kind.lower()} {name} -n {space}"
-            return (
-                f'"{name}" is a {kind} in a queue of the namespace {space} that Slipway did not create.',
-                f"To show it: kubectl get {at} -o yaml; to see why it waits: launcher explain {name} -n {space}; to "
-                f"delete it: kubectl delete {at}",
-            )
-    return None
+    found = find(name, target)
+    if found is None or found[1].kind in _LISTED_APART:
+        return None
+    kind, space = found[1].kind, found[1].namespace
+    at = f"{kind.lower()} {name} -n {space}"
+    return (
+        f'"{name}" is a {kind} in a queue of the namespace {space} that Slipway did not create.',
+        f"To show it: kubectl get {at} -o yaml; to see why it waits: launcher explain {name} -n {space}; to "
+        f"delete it: kubectl delete {at}",
+    )
 
 
 def _with_uncounted(status: RunStatus, use: Uncounted | None, now: datetime) -> RunStatus:

@@ -40,6 +40,8 @@ def controllers(plane: ControlPlane, which: Sequence[str] = tuple(IMAGES), machi
     made = nodes("machine", "cpu", "", machines, 0, {}, plane.log_server.port, now)
     for node in made:
         node["metadata"]["annotations"] = {}  # without its annotation, KWOK leaves the node to the fake kubelet
+        # The API server forwards a command in a pod as a websocket. To other kubelets it speaks SPDY.
+        node["status"]["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
         node["status"]["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
     plane.create_all(made)
     steps: list[Callable[[Api], Callable[[], None]]] = []

@@ -26,6 +26,7 @@ class _Run:
     started: bool = False
     stopped: bool = False  # since the last start, a host received SIGTERM
     killed: bool = False  # since the last start, a host was killed: no checkpoint is written any more
+    restarts: bool = False  # a process was killed, and starts again in its pod
     ended: dict[str, tuple[int, str]] = field(default_factory=dict)  # by attempt
     lines: list[str] = field(default_factory=list)  # what the storage keeps of the output
 
@@ -65,6 +66,10 @@ class Trainer:
         if found and not found.stopped:
             found.killed = True
 
+    def kill_process(self, namespace: str, run: str) -> None:
+        """The process that trains was killed in a pod of the run, which stays."""
+        self._runs[namespace, run].restarts = True
+
     def train(self, pods: list[Object], attempt: str, hosts: int, now: float) -> bool:
         """Continue the training of the run with these running pods, if all pods run. Returns whether it has ended.
 
@@ -77,6 +82,9 @@ class Trainer:
             return True
         uids = frozenset(pod["metadata"]["uid"] for pod in pods)
         key = _log_of(pods)
+        if run.restarts and run.begun and key is not None:
+            self._event(key, "worker_failed", message="worker 1 was killed by SIGKILL")
+            run.restarts, run.begun = False, 0.0
         if uids != run.hosts and run.begun:
             # Under Ray the driver keeps running; in a JobSet all pods are new.
             if key is not None and attempt == run.attempt and "ray.io/cluster" in metadata["labels"]:

@@ -11,13 +11,17 @@ from launcher import formatting
 from launcher.products.drill.api import Certificate
 from launcher.products.drill.certificate import Observed, judge
 from launcher.products.drill.cli.drill import text_of
+from launcher.products.drill.cluster import faults as cluster_faults
+from launcher.products.drill.faults import Fault
 from launcher.products.drill.local.faults import FAULTS
 
 PERIOD = 10
-FAULT = {fault.name: fault for fault in FAULTS}
+FAULT: dict[str, Fault[Any]] = {fault.name: fault for fault in FAULTS}
+FAULT |= {fault.name: fault for fault in cluster_faults.FAULTS if fault.name not in FAULT}
 NUMBERS = {step: (10.0 - step / 10, 1.0) for step in range(40)}
 KILLED = Observed("succeeded", "", 14, 14, [0, 10], 21.34, {"ray": 20.8}, NUMBERS, ["failed", "ended"])
 STOPPED = Observed("succeeded", "", 14, 15, [0, 15], 20.0, {}, NUMBERS, ["preempted", "ended"])
+APART = Observed("succeeded", "", 14, 14, [0], None, {}, NUMBERS, ["ended"])
 SILENT = Observed("succeeded", "", 14, 14, [0], None, {}, NUMBERS, [])
 
 SPENT = {
@@ -37,6 +41,22 @@ def test_a_run_that_keeps_the_promises_passes() -> None:
     assert outcome.as_json()["passed"]
     assert judge(FAULT["stopped"], STOPPED, NUMBERS, PERIOD).problems == []
     assert judge(FAULT["webhook-down"], SILENT, NUMBERS, PERIOD).problems == []
+    assert judge(FAULT["api-server-gone"], APART, NUMBERS, PERIOD).problems == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "replaced", "in_place", "problems"),
+    [
+        ("process-killed", (), True, []),
+        ("process-killed", ["The pod run-0"], False, ["The pod run-0 started again, although only a process of it"]),
+        ("pod-killed", ["The pod run-0"], False, []),
+        ("process-killed", None, None, []),
+    ],
+)
+def test_what_started_again(fault: str, replaced: list[str] | None, in_place: bool | None, problems: list[str]) -> None:
+    outcome = judge(FAULT[fault], replace(KILLED, replaced=replaced), NUMBERS, PERIOD)
+    assert outcome.as_json()["in_place"] is in_place
+    assert [problem.partition(" was killed")[0] for problem in outcome.problems] == problems
 
 
 @pytest.mark.parametrize(
@@ -53,6 +73,8 @@ def test_a_run_that_keeps_the_promises_passes() -> None:
         ("stopped", STOPPED, {"starts": [0, 10]}, "5 steps were lost; at most 0 may be."),
         ("stopped", STOPPED, {"notified": ["ended"]}, "The webhook received no notification of the event preempted."),
         ("webhook-down", SILENT, {"starts": [0, 10]}, "The training started again, although only a notification"),
+        ("api-server-gone", APART, {"starts": [0, 10]}, "The training started again, although it does not need what"),
+        ("api-server-gone", APART, {"broken": ["The command ended."]}, "The command ended."),
         ("worker-killed", KILLED, {"stuck": "The run did not end.", "state": "running"}, "The run did not end."),
     ],
 )

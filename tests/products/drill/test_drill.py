@@ -39,6 +39,7 @@ def test_a_killed_worker_and_a_stop_cost_what_the_pages_promise(tmp_path: Path) 
     assert stopped["identical"]
     assert "failed" in killed["notified"]
     assert killed["seconds_to_next_step"] > 0
+    assert killed["in_place"]
     assert list(tmp_path.iterdir()) == []
 
 

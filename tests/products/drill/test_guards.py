@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.compiled_programs import kept
+from tests.products.drill.broken_code import CHECKOUT, copy_of_the_code, edit
 
-CHECKOUT = Path(__file__).parents[3]
 # The numbers of the run without a fault come from a drill of the code as it is: only the function takes them.
 SCRIPT = """
 import json, pathlib, sys
@@ -80,6 +79,18 @@ GUARDS = (
         r"1\d steps were lost; at most 10 may be\.",
     ),
     Guard("a trainer that was killed is started again", [_RESTART], "driver-killed", "The run ended as failed: "),
+    Guard(
+        "a process that was killed is forked again",
+        [
+            (
+                "trainer/prepared.py",
+                "if (code >= 0 and not lost) or parent.stopped or failures >= restarts or short:",
+                "if True:",
+            )
+        ],
+        "worker-killed",
+        r"The parent of the process that trains started again, although only a process of it was killed\.",
+    ),
     Guard(
         "a kill is notified",
         [("trainer/reporting/reporter.py", 'if before and not before[-1].get("ended"):', "if False:")],
@@ -153,23 +164,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copy_of_the_code(folder: Path) -> Path:
-    copy = folder / "code"
-    for name in ("launcher", "trainer"):
-        shutil.copytree(CHECKOUT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("charts", "values", "docs", "pyproject.toml"):
-        (copy / name).symlink_to(CHECKOUT / name)
-    # The package may be installed from the checkout, which the supervisor would import first.
-    edit(copy / "launcher/backends/local/supervisor.py", "sys.path.append(str(", "sys.path.insert(0, str(")
-    return copy
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert text.count(old) == 1, f"{file} has not one time: {old}"
-    file.write_text(text.replace(old, new))
-
-
 def break_guard(guard: Guard, code: Path) -> None:
     for name, sound, broken in guard.broken:
         edit(code / name, sound, broken)
@@ -188,7 +182,7 @@ def run(code: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str
 
 
 def test_each_guard_is_in_the_code() -> None:
-    assert len(GUARDS) == 10
+    assert len(GUARDS) == 11
     for guard in GUARDS:
         for name, sound, _ in guard.broken:
             assert (CHECKOUT / name).read_text().count(sound) == 1, f"{guard.name}: {name} has changed"

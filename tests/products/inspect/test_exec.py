@@ -25,7 +25,7 @@ from launcher.errors import LauncherError
 from launcher.k8s.client import Cluster, connect
 from launcher.k8s.errors import ClusterError, Forbidden, Unreachable
 from launcher.k8s.pods import Pod
-from launcher.products.inspect import exec as pod_exec
+from launcher.products.common import pod_exec
 from launcher.products.inspect import profile, shell, terminal
 
 DENIED = {

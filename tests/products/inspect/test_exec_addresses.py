@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from launcher.k8s.client import connect
-from launcher.products.inspect import exec as pod_exec
+from launcher.products.common import pod_exec
 from tests.unit.address_cases import CASES
 from tests.unit.test_address_book import Book, book
 

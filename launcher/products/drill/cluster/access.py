@@ -14,6 +14,8 @@ from launcher.k8s.rbac import Permission, role
 
 DELETE_PODS = Permission("delete", "pods", "")
 EVICT_PODS = Permission("create", "pods/eviction", "")
+EXEC = (Permission("get", "pods/exec", ""), Permission("create", "pods/exec", ""))
+"""A websocket is a GET request. Kubernetes 1.35 and later also need `create` for it."""
 
 
 def needed(kinds: Iterable[Kind]) -> list[Permission]:

@@ -1,14 +1,14 @@
 """The faults of a drill in a cluster: each touches only the objects of the drill.
 
-The API server is not taken away, nor a node drained: other users would lose them, too. The eviction of a pod is what a
-drain does to it.
+The API server is not stopped, nor a node drained: other users would lose them, too. The eviction of a pod is what a
+drain does to it, and outage.py takes the API server from a command of the drill.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launcher import api
@@ -16,12 +16,12 @@ from launcher.backends.base import State
 from launcher.config.kinds import RunKind
 from launcher.errors import LauncherError
 from launcher.k8s import label_keys
-from launcher.k8s.client import POD
+from launcher.k8s.client import POD, Cluster
 from launcher.k8s.pods import Pod, newest
 from launcher.k8s.rbac import Permission
-from launcher.products.drill.cluster import access
+from launcher.products.drill.cluster import access, outage, process
 from launcher.products.drill.cluster.run import ClusterRun
-from launcher.products.drill.faults import Fault
+from launcher.products.drill.faults import TRAINER, WORKER, Fault
 
 _WAITS = (State.QUEUED, State.ADMITTED, State.STARTING)
 
@@ -29,11 +29,12 @@ _WAITS = (State.QUEUED, State.ADMITTED, State.STARTING)
 @dataclass(frozen=True)
 class ClusterFault(Fault[ClusterRun]):
     """A fault in a cluster, for runs of these `kinds`. `rights` are what it needs beyond a run; `preempts`: a run of
-    a higher priority takes the quota of the run."""
+    a higher priority takes the quota of the run; `impossible` returns why it cannot be injected with this cluster."""
 
     rights: tuple[Permission, ...] = ()
     kinds: tuple[RunKind, ...] = (RunKind.RAY_JOB, RunKind.JOB_SET)
     preempts: bool = False
+    impossible: Callable[[Cluster], str] = lambda _: ""
 
 
 def _host(run: ClusterRun) -> Pod:
@@ -44,8 +45,7 @@ def _host(run: ClusterRun) -> Pod:
 
 
 def _head(run: ClusterRun) -> Pod:
-    pods = map(Pod, run.place.cluster.list(POD, labels=f"{label_keys.RUN}={run.name}"))
-    head = newest(pod for pod in pods if pod.label(label_keys.RAY_NODE_TYPE) == "head")
+    head = newest(pod for pod in run.pods() if pod.label(label_keys.RAY_NODE_TYPE) == "head")
     if head is None:
         raise LookupError("the run has no head")
     return head
@@ -66,6 +66,11 @@ def _send(run: ClusterRun, method: str, pod: Pod, subresource: str, body: Mappin
     path = f"{POD.path(pod.namespace)}/{pod.name}{subresource}"
     headers = {"Content-Type": "application/json"}
     run.place.cluster.request(method, path, body=json.dumps(body).encode(), headers=headers)
+
+
+def _kill_process(run: ClusterRun) -> None:
+    ray = run.place.kind is RunKind.RAY_JOB
+    process.kill(run.place.cluster, _host(run), WORKER if ray else TRAINER)
 
 
 def _preempt(run: ClusterRun) -> None:
@@ -89,6 +94,13 @@ def _preempt(run: ClusterRun) -> None:
 
 
 FAULTS: tuple[ClusterFault, ...] = (
+    ClusterFault(
+        "process-killed",
+        "SIGKILL to the process that trains in the pod of a host, which stays",
+        _kill_process,
+        rights=access.EXEC,
+        in_place=True,
+    ),
     ClusterFault(
         "pod-killed",
         "the pod of a host is deleted without a grace period, as if its machine were gone",
@@ -117,6 +129,16 @@ FAULTS: tuple[ClusterFault, ...] = (
         free=True,
         notified=("preempted", "ended"),
         preempts=True,
+    ),
+    ClusterFault(
+        "api-server-gone",
+        "for a minute, the command that follows the run does not reach the API server",
+        outage.cut_off,
+        notified=("ended",),
+        apart=True,
+        impossible=outage.impossible,
+        undo=outage.end,
+        check=outage.problems,
     ),
     ClusterFault(
         "webhook-down",

@@ -57,6 +57,7 @@ class ClusterPlace:
         self.cluster: Cluster = cluster
         self.target = replace(target, namespace=cluster.namespace)
         self.name = f"drill-{secrets.token_hex(3)}"
+        self.kind = plan.kind
         self.about = f"{cluster.description}: {plan.kind}, {training.hosts} hosts"
         self._submitted: list[str] = []
         self._hook: Hook | None = None
@@ -73,7 +74,7 @@ class ClusterPlace:
         return plan.config["accelerator"]["kind"] == "cpu" and bool(self.cluster.served(JOB_SET.group))
 
     def _check_rights(self) -> None:
-        kinds = {KINDS[self._training.example.kind], *([JOB_SET] if self.has_hook else [])}
+        kinds = {KINDS[self.kind], *([JOB_SET] if self.has_hook else [])}
         if lacking := access.missing(self.cluster, access.needed(sorted(kinds))):
             raise access.refusal(self.cluster, lacking)
 
@@ -82,7 +83,7 @@ class ClusterPlace:
         for fault in FAULTS:
             if only and fault.name not in only:
                 continue
-            if not only and self._training.example.kind not in fault.kinds:
+            if not only and self.kind not in fault.kinds:
                 continue
             reason, error = self._impossible(fault)
             if reason and only:
@@ -97,11 +98,13 @@ class ClusterPlace:
 
     def _impossible(self, fault: ClusterFault) -> tuple[str, LauncherError | None]:
         """Return why a fault cannot be injected here, and the error that a user who named it gets; "" if it can."""
-        kind = self._training.example.kind
+        kind = self.kind
         if kind not in fault.kinds:
             return f"A {kind} has no head.", None
         if fault.silent and not self.has_hook:
             return "There is no webhook for runs on chips.", None
+        if reason := fault.impossible(self.cluster):
+            return reason, None
         if lacking := access.missing(self.cluster, fault.rights):
             return f"{access.sentence(self.cluster, lacking)}.", access.refusal(self.cluster, lacking)
         if fault.preempts:
@@ -151,7 +154,7 @@ class ClusterPlace:
 
     @property
     def _parts(self) -> Sequence[str]:
-        return ("head", "worker") if self._training.example.kind is RunKind.RAY_JOB else ("worker",)
+        return ("head", "worker") if self.kind is RunKind.RAY_JOB else ("worker",)
 
     # --- runs ---
 
@@ -202,7 +205,7 @@ class ClusterPlace:
     def urgent(self) -> LaunchPlan:
         """Return a run of a higher priority that does nothing and needs as much as a training: all its pods."""
         sets = ["run.graceSeconds=1", "run.maxRestarts=0"]
-        if self._training.example.kind is RunKind.RAY_JOB and self.has_hook:  # a pod instead of the head
+        if self.kind is RunKind.RAY_JOB and self.has_hook:  # a pod instead of the head
             hosts = int(self._training.example.config["accelerator"].get("hosts") or 1)
             sets += ["run.kind=job-set", f"slice.hosts={hosts + 1}"]
         return self._plan("urgent", sets, command=["sleep", "86400"], urgent=True)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from launcher import api
 from launcher.backends.base import RunStatus
 from launcher.errors import LauncherError
+from launcher.k8s import label_keys
+from launcher.k8s.client import POD
 from launcher.k8s.errors import Unreachable
+from launcher.k8s.pods import Pod, pods
 from launcher.products.drill.run import DrillRun
 from launcher.trainer_output import Event, EventKind, events_in_log, is_for_programs, metrics_in_log
 
 if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
     from launcher.products.drill.cluster.hook import Hook
+    from launcher.products.drill.cluster.outage import Outage
     from launcher.products.drill.cluster.place import ClusterPlace
 
 _PAUSE = 1.0
 
 
 class ClusterRun(DrillRun):
-    """A run that `place` submits. A thread follows its log until `close`."""
+    """A run that `place` submits. A thread follows its log until `close`. `outage` is that of the run, if any."""
 
     def __init__(self, place: ClusterPlace, plan: LaunchPlan, hook: Hook | None) -> None:
         self.name, self.place = plan.name, place
@@ -32,6 +36,7 @@ class ClusterRun(DrillRun):
         self._lines: dict[str, None] = {}  # a set in the order of arrival: a resumed log repeats lines
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._status: RunStatus | None = None
+        self.outage: Outage | None = None
 
     def submit(self) -> None:
         self._status = api.submit(self._plan, target=self.place.target).status
@@ -57,6 +62,13 @@ class ClusterRun(DrillRun):
 
     def events(self) -> Iterable[Event]:
         return events_in_log(self._read())
+
+    def pods(self) -> list[Pod]:
+        """Return the pods of the run: its hosts, and Ray's head."""
+        return pods(self.place.cluster.list(POD, labels=f"{label_keys.RUN}={self.name}"))
+
+    def stays(self) -> Mapping[str, str]:
+        return {f"The pod {pod.name}": f"{pod.uid}, {pod.restarts} restarts" for pod in self.pods()}
 
     def steps_before_restart(self) -> int:
         before = self._before_starts()

@@ -10,10 +10,9 @@ import signal
 from array import array
 from dataclasses import replace
 
-from launcher.products.drill.faults import Fault
+from launcher.products.drill.faults import TRAINER, WORKER, Fault
 from launcher.products.drill.local.run import LocalRun
 
-_WORKER, _TRAINER = "ray::RayTrainWorker", "-m trainer "
 _FULL = 64 << 10
 """Bytes that a file may have while the storage is full: metrics.jsonl is smaller, a checkpoint is larger."""
 _GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10  # linux/fs.h
@@ -26,7 +25,7 @@ def _processes(run: LocalRun, pattern: str) -> list[int]:
 
 
 def _kill_worker(run: LocalRun) -> None:
-    os.kill(_processes(run, _WORKER if run.ray else _TRAINER)[-1], signal.SIGKILL)
+    os.kill(_processes(run, WORKER if run.ray else TRAINER)[-1], signal.SIGKILL)
 
 
 def _kill_raylet(run: LocalRun) -> None:
@@ -34,7 +33,7 @@ def _kill_raylet(run: LocalRun) -> None:
 
 
 def _kill_driver(run: LocalRun) -> None:
-    os.kill(_processes(run, _TRAINER)[0], signal.SIGKILL)
+    os.kill(_processes(run, TRAINER)[0], signal.SIGKILL)
 
 
 def _kill_supervisor(run: LocalRun) -> None:
@@ -43,11 +42,11 @@ def _kill_supervisor(run: LocalRun) -> None:
 
 def _stop(run: LocalRun) -> None:
     # The driver would end the run, as for its user. A worker is stopped as a host is before a preemption.
-    os.kill(_processes(run, _WORKER if run.ray else _TRAINER)[-1], signal.SIGTERM)
+    os.kill(_processes(run, WORKER if run.ray else TRAINER)[-1], signal.SIGTERM)
 
 
 def _fill_storage(run: LocalRun) -> None:
-    for pid in _processes(run, _WORKER if run.ray else _TRAINER):
+    for pid in _processes(run, WORKER if run.ray else TRAINER):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_FULL, resource.RLIM_INFINITY))
 
 
@@ -70,7 +69,7 @@ def _allow_storage(run: LocalRun) -> None:
 
 
 FAULTS: tuple[Fault[LocalRun], ...] = (
-    Fault("worker-killed", "SIGKILL to the process of one host", _kill_worker),
+    Fault("worker-killed", "SIGKILL to the process of one host", _kill_worker, in_place=True),
     Fault("node-killed", "SIGKILL to Ray's raylet, as if the node were gone", _kill_raylet),
     Fault("driver-killed", "SIGKILL to the driver of the training", _kill_driver),
     Fault(
@@ -105,8 +104,7 @@ _OF_RAY = ("node-killed",)
 def faults(*, ray: bool) -> dict[str, Fault[LocalRun]]:
     """Return the faults of a run with Ray, or of one host, by name.
 
-    One host has no Ray, and reports SIGTERM as the end of its attempt, because its user may have sent it. Its newest
-    process trains: that which trainer/prepared.py forks.
+    One host has no Ray, and reports SIGTERM as the end of its attempt, because its user may have sent it.
     """
     if ray:
         return {fault.name: fault for fault in FAULTS}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from launcher.backends.local.processes import descendants
 from launcher.backends.local.record import read_lines, read_record
 from launcher.config.plan import LaunchPlan
 from launcher.k8s.target import Target
+from launcher.products.drill.faults import TRAINER
 from launcher.products.drill.local.webhook import Webhook
 from launcher.products.drill.run import DrillRun
 from launcher.trainer_output import EVENTS_FILE, METRICS_FILE, Event, events_of
@@ -40,6 +42,12 @@ class LocalRun(DrillRun):
 
     def notified(self) -> Sequence[str]:
         return [] if self._webhook is None else self._webhook.events(self.name)
+
+    def stays(self) -> Mapping[str, str]:
+        with suppress(ProcessLookupError):  # the run has ended
+            if pids := self.processes(TRAINER):
+                return {"The driver" if self.ray else "The parent of the process that trains": str(pids[0])}
+        return {}
 
     def supervisor(self) -> int:
         """Return the process that starts and restarts the trainer."""

@@ -7,20 +7,27 @@ trains nothing; tests/e2e/test_drill.py has the same drill for a cluster with th
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from launcher.products.drill.cluster import outage
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.launching import JOB_SETS, LauncherCli, until
 from tests.e2e.fakes.cluster import controllers
+from tests.products.drill.broken_code import copy_of_the_code, edit
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 JOB_SET = "jobset.x-k8s.io"
+OUTAGE = 6.0
+"""Seconds without the API server: three times as long as the launcher waits before it reads the status again."""
 RULES = [
     {"apiGroups": [JOB_SET], "resources": ["jobsets"], "verbs": ["get", "list", "create", "patch", "delete"]},
     {
@@ -169,6 +176,10 @@ def test_missing_rights_are_named_with_a_role(cli: LauncherCli, control_plane: C
         f"Error: In the namespace {cli.namespace} you may not delete pods, which a drill needs."
     )
     assert "verbs: [delete]" in done.err
+    done = theirs(*options(cli, "--yes", "--fault", "process-killed"))
+    assert done.err.splitlines()[0] == (
+        f"Error: In the namespace {cli.namespace} you may not get pods/exec, create pods/exec, which a drill needs."
+    )
     assert left(cli, control_plane.api) == []
 
 
@@ -202,18 +213,50 @@ def test_an_impossible_drill_creates_nothing(
     assert left(cli, control_plane.api) == []
 
 
-def test_a_drill_passes_and_leaves_nothing(trained: LauncherCli, equipped: ControlPlane) -> None:
+def test_a_drill_passes_and_leaves_nothing(
+    trained: LauncherCli, equipped: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "SECONDS", OUTAGE)
     done = trained(*options(trained, "--yes", "-o", "json"))
     print(done.out, done.err)  # pytest shortens the text of an assertion
     assert done.code == 0
     certificate = json.loads(done.out)
     rows = {row["fault"]: row for row in certificate["faults"]}
-    assert list(rows) == ["pod-killed", "evicted", "preempted", "webhook-down"]
+    assert list(rows) == ["process-killed", "pod-killed", "evicted", "preempted", "api-server-gone", "webhook-down"]
+    assert rows["process-killed"]["steps_lost"] > 0
+    assert {name: row["in_place"] for name, row in rows.items()} == {
+        **{"process-killed": True, "pod-killed": False, "evicted": False, "preempted": False},
+        **{"api-server-gone": None, "webhook-down": None},
+    }
     assert rows["evicted"]["steps_lost"] == rows["preempted"]["steps_lost"] == 0
     assert rows["pod-killed"]["steps_lost"] > 0
     assert "failed" in rows["pod-killed"]["notified"]
     assert "preempted" in rows["preempted"]["notified"]
     until(lambda: left(trained, equipped.api) == [])  # the Workload of a deleted run ends a moment later
+
+
+def test_a_drill_fails_if_the_command_does_not_try_again(
+    trained: LauncherCli, equipped: ControlPlane, tmp_path: Path
+) -> None:
+    """A guard of the product is broken, as in test_guards.py."""
+    code = copy_of_the_code(tmp_path)
+    edit(code / "launcher/cli/follow.py", "except Unreachable as error:", "except ZeroDivisionError as error:")
+    edit(code / "launcher/products/drill/cluster/outage.py", "SECONDS = 60.0", f"SECONDS = {OUTAGE}")
+    process = subprocess.run(
+        [sys.executable, "-m", "launcher", *options(trained, "--yes", "--fault", "api-server-gone", "-o", "json")],
+        env={**os.environ, **trained.env, "PYTHONPATH": str(code)},
+        cwd=code,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1, process.stdout + process.stderr
+    (row,) = json.loads(process.stdout)["faults"]
+    assert row["problems"][0].startswith("launcher attach ended with the exit code 1: "), row
+    assert "does not connect to the API server" in row["problems"][0]
+    assert 'launcher attach reported "The run continues; retrying." 0 times instead of once.' in row["problems"]
+    assert row["identical"]
+    until(lambda: left(trained, equipped.api) == [])
 
 
 @pytest.mark.parametrize("moment", ["hook", "undisturbed", "urgent"])
