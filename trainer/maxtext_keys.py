@@ -119,6 +119,11 @@ def derived_keys(config: RunConfig) -> dict[str, Any]:
             )
         keys["checkpoint_period"] = 1  # MaxText asks trainer/training/saving.py after each step
     if config.corpus is not None:
+        if without := [key for key in _OWN_SAVES[:2] if keys.get(key)]:
+            raise ConfigError(
+                f"The checkpoints of train.{without[0]} do not have the position in the text, so a run that resumes "
+                "would train on its beginning again; remove the key."
+            )
         keys = {**_TEXT_DEFAULTS, **keys}
         keys.update(_evaluation(config, keys))
     return keys

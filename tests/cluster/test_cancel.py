@@ -119,7 +119,7 @@ def test_a_run_without_a_workload_is_not_cancelled_yet(
     Workload exists and is deactivated."""
     run, _ = submitted(cli, control_plane, "job-set")
     admin.merge(path_of(run), {"spec": {"suspend": True}})  # done by Kueue's webhook; its controller is down
-    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 1.0)
     monkeypatch.setattr("launcher.backends.kubernetes.polling.QUIET_SECONDS", 0.0)
     here = ("demo", "-n", cli.namespace)
     for _ in range(2):  # the second call finds the annotation of the first one
@@ -151,7 +151,7 @@ def test_a_cancelled_run_without_a_workload_can_be_deleted_and_replaced(
     then: str, cli: LauncherCli, control_plane: ControlPlane, admin: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, file = submitted(cli, control_plane, "job-set")  # not suspended, because no webhook of Kueue runs
-    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("launcher.backends.kubernetes.backend._WORKLOAD_SECONDS", 1.0)
     assert cli("cancel", "demo", "-n", cli.namespace).code == 1
     assert admin.get(path_of(run))["spec"]["suspend"] is True
     if then == "delete":

@@ -150,6 +150,16 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_checkpoints_without_the_position_in_the_text_are_refused() -> None:
+    keys = "train: {enable_emergency_checkpoint: true, enable_multi_tier_checkpointing: false}\n"
+    (found,) = (each for each in problems(keys + "data: {corpus: python}\n") if each.rule == "no-position")
+    assert found.message == (
+        "With train.enable_emergency_checkpoint, a run that resumes would train on the beginning of its text again; "
+        "remove the key."
+    )
+    assert not problems(keys)  # with synthetic data
+
+
 @pytest.mark.parametrize(("text", "sentence"), CASES, ids=[text.strip()[:40] for text, _ in CASES])
 def test_each_mistake_is_one_sentence(text: str, sentence: str) -> None:
     (found,) = problems(text)

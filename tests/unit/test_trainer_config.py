@@ -162,6 +162,14 @@ def test_an_evaluation_without_an_end_is_rejected(tmp_path: Path, defaults: Valu
         argv(with_train(run_config(tmp_path, defaults, *LOCAL, "data.heldOut.fraction=0"), eval_interval=2))
 
 
+def test_checkpoints_without_the_position_in_the_text_are_rejected(tmp_path: Path, defaults: Values) -> None:
+    config = run_config(tmp_path, defaults, *LOCAL)
+    for key in checks.SAVES_WITHOUT_POSITION:
+        with pytest.raises(ConfigError, match=rf"train\.{key} do not have the position in the text"):
+            argv(with_train(config, **{key: True}))
+        argv(with_train(config, **{key: False}))
+
+
 def test_the_launcher_and_the_trainer_agree_on_the_keys_that_slipway_owns(tmp_path: Path, defaults: Values) -> None:
     owned = set(maxtext_keys.owned_keys(run_config(tmp_path, defaults, *LOCAL)))
     # The launcher also rejects a secret in values, which the trainer never sets.

@@ -31,7 +31,7 @@ from launcher.config.checks.schema import NO_VALUE, Violation, keys_of_others, l
 from launcher.config.checks.value_rules import value_rules
 from launcher.config.checks.weights_rules import WEIGHTS_RULES
 from launcher.config.kinds import RunKind
-from launcher.config.maxtext.keys import KINDS, TEXT_IS_GIVEN, other_training
+from launcher.config.maxtext.keys import KINDS, NO_POSITION, SAVES_WITHOUT_POSITION, TEXT_IS_GIVEN, other_training
 from launcher.config.maxtext.keys import OWNED as OWNED
 from launcher.config.maxtext.keys import OWNED_WITH_DATA as OWNED_WITH_DATA
 from launcher.config.maxtext.keys import STRICTER_BOUNDS as STRICTER_BOUNDS
@@ -349,6 +349,9 @@ def _data(case: CheckContext) -> Iterator[Problem]:
     for key in OWNED_WITH_DATA if has_data else ():
         if tree["train"].get(key) is not None:
             yield case.problem("owned-key", ("train", key), f"train.{key} is set by Slipway: {TEXT_IS_GIVEN}")
+    for key in SAVES_WITHOUT_POSITION if has_data else ():
+        if tree["train"].get(key):
+            yield case.problem("no-position", ("train", key), f"With train.{key}, {NO_POSITION}")
     if tree["run"]["command"] and (has_data or tree["train"] or tree["tuning"]["method"] != "pretrain"):
         message = "run.command replaces the trainer; data, train and tuning are ignored."
         yield case.problem("command", ("run", "command"), message, WARNING)

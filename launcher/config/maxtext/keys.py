@@ -41,6 +41,10 @@ OWNED_WITH_DATA = (
 )
 """MaxText keys that Slipway sets if the text comes from `data`."""
 
+SAVES_WITHOUT_POSITION = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing")
+"""MaxText keys of checkpoints that do not have the position in the text."""
+NO_POSITION = "a run that resumes would train on the beginning of its text again; remove the key."
+
 
 OTHER_TRAINING: dict[str, str] = {
     "reinforcement learning (GRPO)": r"use_grpo|rollout_\w+|(\w+_)?vllm(_\w+)?",

@@ -73,6 +73,7 @@ _MORE = (
     "run: {kind: rayjob}",
     "train: {model_name: llama3-8}",
     "train: {use_grpo: true}",
+    "train: {enable_multi_tier_checkpointing: true}\ndata: {corpus: python}",
     "train: {dataset_type: hf, hf_path: json}\ndata: {tokenizer: {kind: tiktoken}}",
     "data: {tokenizer: {kind: huggingface, path: org/name}}",
     "run: {kind: local}",
