@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,15 +44,15 @@ def test_two_processes_without_ray_train_as_two_workers_under_ray(lab: TrainingH
 
 
 @contextlib.contextmanager
-def half_speed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def half_speed(process: psutil.Process) -> Iterator[None]:
     """Pause the process for more than half of the time."""
     done = threading.Event()
 
     def pause() -> None:
         while not done.wait(0.02):
-            process.send_signal(signal.SIGSTOP)
+            process.suspend()
             done.wait(0.04)
-            process.send_signal(signal.SIGCONT)
+            process.resume()
 
     thread = threading.Thread(target=pause)
     thread.start()
@@ -81,7 +80,8 @@ def test_a_slow_host_is_named_and_all_hosts_stop_after_the_same_step(lab: Traini
         # Other tests can really slow down the first host, too.
         return [event for event in first.events("slow_host") if event["host"] == 1]
 
-    with half_speed(second.process):
+    trains = max(second.descendants("trainer"), key=psutil.Process.create_time)  # the newest: its parent only waits
+    with half_speed(trains):
         first.until(lambda: named() != [], 240)
     event = named()[0]
     assert event["node"] == "node-1"
