@@ -14,6 +14,7 @@ import tokenizers
 from launcher.config import resume as launcher_resume
 from launcher.config.checks import rules as checks
 from launcher.config.checks import this_machine
+from launcher.config.maxtext.keys import SAVES_WITHOUT_POSITION
 from launcher.config.plan import plan_launch
 from launcher.config.values.files import Values, chart_defaults, load
 from trainer import checks as trainer_checks
@@ -164,7 +165,7 @@ def test_an_evaluation_without_an_end_is_rejected(tmp_path: Path, defaults: Valu
 
 def test_checkpoints_without_the_position_in_the_text_are_rejected(tmp_path: Path, defaults: Values) -> None:
     config = run_config(tmp_path, defaults, *LOCAL)
-    for key in checks.SAVES_WITHOUT_POSITION:
+    for key in SAVES_WITHOUT_POSITION:
         with pytest.raises(ConfigError, match=rf"train\.{key} do not have the position in the text"):
             argv(with_train(config, **{key: True}))
         argv(with_train(config, **{key: False}))
