@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.members import Member
@@ -96,6 +98,13 @@ def test_cancel_frees_the_slices_and_keeps_the_record(session: Session, team: Te
     member.wait("the records to go", lambda: team.listed() == {}, REMOVED, seen=lambda: str(list(team.listed())))
 
 
+def _kill(session: Session, team: Team, pod: dict[str, Any]) -> None:
+    if session.chips:
+        end_pod(session.api, pod, code=1)
+    else:
+        session.api.delete(f"/api/v1/namespaces/{team.name}/pods/{pod['metadata']['name']}", grace=1)
+
+
 @needs(kueue="0.16", jobset="0.10", pods=True, rights=("delete pods",))
 def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
     team.install(team.slices(1))
@@ -103,11 +112,7 @@ def test_a_killed_pod_restarts_the_run(session: Session, team: Team) -> None:
     team.becomes("killed", "running", seconds=START)
     before = {pod["metadata"]["uid"] for pod in team.pods("killed")}
     victim = team.pods("killed")[0]
-    if session.chips:
-        end_pod(session.api, victim, code=1)
-    else:
-        path = f"/api/v1/namespaces/{team.name}/pods/{victim['metadata']['name']}"
-        session.api.delete(path, grace=1)
+    _kill(session, team, victim)
 
     def replaced() -> bool:
         return len(now := {pod["metadata"]["uid"] for pod in team.pods("killed")}) == 2 and not now & before
@@ -132,11 +137,7 @@ def test_a_killed_pod_restarts_only_its_slice(session: Session, team: Team) -> N
     before = [of_slice(0), of_slice(1)]
     assert [len(uids) for uids in before] == [2, 2]
     victim = next(pod for pod in team.pods("slices") if pod["metadata"]["uid"] in before[0])
-    if session.chips:
-        end_pod(session.api, victim, code=1)
-    else:
-        path = f"/api/v1/namespaces/{team.name}/pods/{victim['metadata']['name']}"
-        session.api.delete(path, grace=1)
+    _kill(session, team, victim)
 
     def replaced() -> bool:
         return len(now := of_slice(0)) == 2 and not now & before[0]

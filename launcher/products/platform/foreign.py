@@ -129,8 +129,8 @@ class QueueBackend(KubernetesBackend):
 def find(name: str, target: Target) -> tuple[Cluster, RunStatus, Workload] | None:
     """Return the cluster, the foreign object of the namespace with that name, and its Workload.
 
-    Returns None if none is known, also if the cluster does not answer: the error of the caller is that there is no such
-    run.
+    Returns None if the namespace has no such object, or if the cluster does not answer: the caller then reports that
+    the run does not exist.
     """
     if not target.cluster_requested:
         return None

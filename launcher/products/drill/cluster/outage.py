@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-import yaml
-
 from launcher.errors import LauncherError
 from launcher.k8s import kubeconfig
 from launcher.k8s.client import Cluster
@@ -130,7 +128,7 @@ class Outage:
 def _cluster_entry(access: Access) -> dict[str, Any] | None:
     """Return the cluster of the kubeconfig, as the first file with its name has it."""
     for file in kubeconfig.files():
-        tree = yaml.load(file.read_bytes(), Loader=safe_loader())  # noqa: S506 - a safe loader
+        tree = safe_loader()(file.read_bytes()).get_single_data()
         for entry in (tree or {}).get("clusters") or ():
             if entry.get("name") == access.cluster:
                 return dict(entry["cluster"])
