@@ -404,7 +404,9 @@ def test_a_run_survives_every_kill_and_no_number_changes(trained: Launcher, plai
     ]
     assert not [mark for mark in run.marks if mark.bad and "stop signal" in mark.says]
     now = finished(trained, "killed")
-    assert [line for line in now if line[0] < STEPS] == [line for line in plain.numbers if line[0] < STEPS]
+    # The last step of a run has an evaluation of its own.
+    alike = min(STEPS, done + 5)
+    assert [line for line in now if line[0] < alike] == [line for line in plain.numbers if line[0] < alike]
     assert [line[0] for line in now if line[1] is not None] == list(range(done + 5))
     assert trained.processes("killed") == []
 

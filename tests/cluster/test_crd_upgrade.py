@@ -13,8 +13,9 @@ import yaml
 
 from tests import upstream
 from tests.cluster import crds
+from tests.cluster.api import path_of
 from tests.cluster.control_plane import ControlPlane, add_namespace
-from tests.cluster.fake_controllers import KUEUE, RUNS, queued_workload
+from tests.cluster.fake_controllers import KUEUE, RUNS, Conditions, queued_workload
 from tests.cluster.launching import LauncherCli
 
 QUEUES: dict[str, Any] = {
@@ -47,7 +48,8 @@ def test_objects_stay_readable_and_verbs_print_the_same(tmp_path: Path) -> None:
             (made,) = plane.api.items(path)
             kinds = {RUNS["RayJob"]: ("RayJob", "ray.io/v1"), RUNS["JobSet"]: ("JobSet", "jobset.x-k8s.io/v1alpha2")}
             kind, version = next(kinds[each] for each in kinds if each.format("upgraded") == path)
-            plane.api.create(queued_workload({**made, "kind": kind, "apiVersion": version}, "research"))
+            workload = plane.api.create(queued_workload({**made, "kind": kind, "apiVersion": version}, "research"))
+            plane.api.merge(f"{path_of(workload)}/status", {"status": {"conditions": considered(workload)}})
         collections += [f"{KUEUE}/{each}" for each in ("workloads", "clusterqueues", "localqueues", "resourceflavors")]
 
         def objects() -> dict[str, Any]:
@@ -71,6 +73,14 @@ def test_objects_stay_readable_and_verbs_print_the_same(tmp_path: Path) -> None:
         assert printed() == shown
         now = {crd["metadata"]["name"]: crd["status"]["storedVersions"] for crd in plane.api.items(crds.PATH)}
         assert now["workloads.kueue.x-k8s.io"] == ["v1beta2"]
+
+
+def considered(workload: Any) -> list[Any]:
+    """Return the condition of a Workload that waits. Without it, what `explain` prints depends on its age."""
+    conditions = Conditions(workload)
+    message = "couldn't assign flavors to pod set slice: insufficient unused quota for cpu in flavor cpu, 2 more needed"
+    conditions.set("QuotaReserved", "False", "Pending", message)
+    return conditions.all
 
 
 def assert_kept(before: Any, now: Any, path: str = "") -> None:
