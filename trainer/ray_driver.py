@@ -15,13 +15,13 @@ import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer import deferred_imports, kept_output, loop, spares, worker_exits
 from trainer.config import RunConfig
+from trainer.control_channel import ControlChannel
 from trainer.errors import ConfigError, RayStartTimeout, RestartsExhausted
 from trainer.failures import describe, give_up, is_repeated, report, what_failed, what_follows
 from trainer.metrics import TRY_AGAIN, write_event
@@ -217,7 +217,7 @@ def _fit(config: RunConfig, restarts: int, notice: StopSignal, *, local: bool) -
     from ray.train import FailureConfig
     from ray.train import RunConfig as RayRunConfig
 
-    verdict = _ControlChannel(config.name)
+    verdict = ControlChannel(config.name)
     trainer = _trainer_class(local=local)(
         _worker,
         # Not the file's name: in an existing Ray cluster the hosts have no such file.
@@ -290,7 +290,7 @@ def preemption_message(config: RunConfig, steps: int) -> str:
     return f"A host received a stop signal: all hosts stopped after {steps} steps, {then} on other machines."
 
 
-def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSignal) -> None:
+def _save_and_stop(config: RunConfig, verdict: ControlChannel, notice: StopSignal) -> None:
     """Make the workers write their last checkpoint. Raises PreemptedError if there is nothing left to write."""
     if not verdict.stepping:
         if notice.elapsed() < _SECONDS_TO_REPORT_A_STEP:
@@ -307,7 +307,7 @@ def _save_and_stop(config: RunConfig, verdict: _ControlChannel, notice: StopSign
 def _worker(settings: Mapping[str, Any]) -> None:
     """Run the training in a worker. The verdict goes through Ray's key-value store, which outlives the worker."""
     config = RunConfig(Path(settings["path"]), settings["config"])
-    verdict = _ControlChannel(config.name, key=settings["verdict"])
+    verdict = ControlChannel(config.name, key=settings["verdict"])
     watch = _Watch(verdict, config, local=settings["local"])
     spares.take()
     kept_output.keep_worker(config, watch.rank, settings["attempt"])
@@ -327,7 +327,7 @@ def _worker(settings: Mapping[str, Any]) -> None:
 class _Watch:
     """Detects in the first worker that the run must stop. JAX notifies the other workers."""
 
-    def __init__(self, verdict: _ControlChannel, config: RunConfig, *, local: bool) -> None:
+    def __init__(self, verdict: ControlChannel, config: RunConfig, *, local: bool) -> None:
         from ray.train.v2._internal.execution.context import get_train_context
 
         self._verdict = verdict
@@ -371,9 +371,9 @@ def _failure_notes(config: RunConfig, key: str, restarts: int) -> Any:
             # A draining node is reported repeatedly, until the other workers have ended too.
             if not any(getattr(error, "preempted", False) for error in worker_exceptions.values()):
                 self.failures += 1
-                _ControlChannel("", key=key).count(self.failures, message)
+                ControlChannel("", key=key).count(self.failures, message)
                 if is_repeated(config, worker_exceptions):
-                    _ControlChannel("", key=key).refuse(give_up(config, f"Workers failed ({message})"))
+                    ControlChannel("", key=key).refuse(give_up(config, f"Workers failed ({message})"))
                     ray.get_runtime_context().current_actor.abort.remote()
                     return
                 message += f"; {what_follows(config, restarts, self.failures)}"
@@ -390,69 +390,6 @@ def _abort() -> None:
     from ray.train.v2._internal.execution.context import get_train_context
 
     get_train_context().controller_actor.abort.remote()
-
-
-class _ControlChannel:
-    """Passes the result of a Ray Train run from a worker to the driver, and the driver's requests to the workers."""
-
-    def __init__(self, name: str, *, key: str = "") -> None:
-        import ray
-
-        self.key = key or f"slipway/{name}/{ray.get_runtime_context().get_job_id()}/{uuid.uuid4().hex[:12]}"
-        self.refusal: str | None = None
-        self.outcome: loop.Outcome | None = None
-        self.stopped_after: int | None = None
-        self.stepping = False
-        self.failures = 0
-        self.failure = ""
-
-    # --- for workers and the controller ---
-
-    def refuse(self, sentence: str) -> None:
-        self._put("refused", sentence)
-
-    def finish(self, outcome: loop.Outcome) -> None:
-        self._put("finished", f"{outcome.steps} {int(outcome.target_reached)}")
-
-    def stop(self, steps: int) -> None:
-        self._put("stopped", str(steps))
-
-    def step(self) -> None:
-        self._put("stepping", "1")
-
-    def count(self, failures: int, message: str) -> None:
-        self._put("failures", f"{failures} {message}")
-
-    def asked_to_stop(self) -> bool:
-        return self._get("stop") is not None
-
-    # --- for the driver ---
-
-    def ask_to_stop(self) -> None:
-        self._put("stop", "1")
-
-    def refresh(self) -> None:
-        """Read the reported values."""
-        self.refusal = self._get("refused")
-        finished, stopped = self._get("finished"), self._get("stopped")
-        if finished is not None:
-            steps, target = finished.split()
-            self.outcome = loop.Outcome(int(steps), bool(int(target)))
-        self.stopped_after = int(stopped) if stopped is not None else None
-        self.stepping = self._get("stepping") is not None
-        failures, _, self.failure = (self._get("failures") or "0").partition(" ")
-        self.failures = int(failures)
-
-    def _get(self, what: str) -> str | None:
-        from ray.experimental.internal_kv import _internal_kv_get
-
-        text = _internal_kv_get(f"{self.key}/{what}".encode())
-        return None if text is None else text.decode()
-
-    def _put(self, what: str, text: str) -> None:
-        from ray.experimental.internal_kv import _internal_kv_put
-
-        _internal_kv_put(f"{self.key}/{what}".encode(), text.encode())
 
 
 def _trainer_class(*, local: bool) -> Any:
