@@ -188,19 +188,38 @@ LONG = frozenset(
         "tests/trainer/test_stop_signals.py::test_no_stop_signal_repeats_a_step_or_counts_as_a_failure",
         # Starts Ray for it. tests/unit/test_stop_signal.py stops the driver before and after the first step.
         "tests/trainer/test_stop_signals.py::test_a_local_run_with_nothing_to_save_ends_at_once",
-        # test_driver_supervisor.py restarts a driver without Ray; test_ray_containers.py kills and deletes hosts.
+        # test_driver_supervisor.py restarts a driver without Ray; test_training.py kills a worker.
         "tests/trainer/test_ray_job.py::test_a_killed_driver_restarts_in_the_same_job",
         "tests/trainer/test_ray_job.py::test_the_loss_of_a_draining_host_is_not_a_failure_of_the_other",
         "tests/trainer/test_ray_job.py::test_a_lost_host_is_a_failure_and_the_last_one_fails_the_job",
         # The limit of memory, and kills, with gigabytes of weights. test_weights.py converts small ones.
         "tests/trainer/test_weights_memory.py",
         "tests/trainer/test_weights_killed.py",
-        # A JobSet's pods, as root. test_ray_containers.py runs those of a RayJob in the same image.
+        # A JobSet's pods, as root.
         "tests/image/test_jobset_containers.py",
         # Makes a Debian with PyTorch, which takes minutes. test_lora.py compares with mlx-lm.
         "tests/image/test_peft.py",
-        # A cluster of containers of its own. test_ray_job.py runs commands, with their variables, on all hosts of one.
-        "tests/image/test_ray_containers.py::test_a_command_runs_on_every_host",
+        # Two clusters of containers. test_build.py starts the image, and test_without_ray.py has the kills of a JobSet.
+        "tests/image/test_ray_containers.py",
+        # A server under Ray Serve for each. The other tests of the file share one.
+        "tests/trainer/test_serving.py::test_fifty_clients_at_once",
+        "tests/trainer/test_serving.py::test_a_killed_replica_fails_only_the_requests_that_it_had",
+        "tests/trainer/test_serving.py::test_a_newer_checkpoint_replaces_the_old_one_without_a_failed_request",
+        "tests/trainer/test_replica_logs.py",
+        # test_generate.py and test_evaluate.py have the commands; these train for the answers.
+        "tests/trainer/test_training.py::test_a_trained_model_is_better_at_a_task",
+        # Trains beside a Prometheus. tests/charts/test_alerts.py has the rules and promtool.
+        "tests/trainer/test_alerts.py::test_alerts_fire_on_a_real_training",
+        # test_tuning.py kills a run in an epoch.
+        "tests/trainer/test_mixture.py::test_a_kill_changes_no_number",
+        "tests/trainer/test_lora.py::test_a_kill_changes_no_number",
+        # A model with dense layers is exported, too.
+        "tests/trainer/test_lora.py::test_logits_of_the_exports_are_those_of_the_run[mixtral]",
+        # Pages with trainings. README.md and the tutorial train, too.
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/export-a-model.md]",
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/run-a-sweep.md]",
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/train-on-your-text.md]",
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/view-metrics.md]",
         # Minutes of commands. test_served_models.py tests the states of a model.
         "tests/cluster/test_e2e_suite.py::test_a_model_is_served_with_the_fakes",
         # Many commands of gcloud, which takes a second to start. With its stand-in they run in CI, and shorter tests
@@ -245,8 +264,6 @@ LONG = frozenset(
         # test_goldens.py compares what Helm 4 renders, and each chart is rendered by Helm 3 elsewhere.
         "tests/charts/test_presets.py::test_both_helms_render_the_same",
         "tests/charts/test_queues_rules.py::test_lint_renders_all_manifests_of_invalid_values[helm3]",
-        # The adapters of qlora are killed and resumed as those of lora.
-        "tests/trainer/test_lora.py::test_a_kill_changes_no_number[qlora]",
         # Other widths are tested, too.
         "tests/browser/test_report_page.py::test_it_is_drawn_from_a_file_without_a_network[1920-light]",
         "tests/browser/test_report_page.py::test_one_run_and_twenty_fit[1920]",

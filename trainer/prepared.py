@@ -30,6 +30,7 @@ from trainer.failures import crashes_again, give_up, what_follows
 from trainer.maxtext_keys import maxtext_argv
 from trainer.metrics import write_event
 from trainer.starting_weights import saved_steps
+from trainer.training import kept_step
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
@@ -52,6 +53,7 @@ def fork(config: RunConfig) -> tuple[int | None, str]:
     with contextlib.suppress(Exception):  # the process that trains meets it again, and reports it
         deferred_imports.import_training()
         rehearsal.rehearse(maxtext_argv(config))
+    kept_step.prepare()
     parent, failures, failure = _Parent(), 0, ""
     restarts, rank, saved = config.max_restarts, 0, _saved(config)
     with contextlib.suppress(ConfigError):  # on TPU, JAX can find it in other ways

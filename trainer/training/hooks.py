@@ -17,7 +17,7 @@ from trainer.run_log import RunLog
 from trainer.starting_weights import saved_steps
 from trainer.stop_signal import LocalStopSignal, stop_all_hosts
 from trainer.telemetry import Telemetry
-from trainer.training import restored_state, step_logger, tracing
+from trainer.training import kept_step, restored_state, step_logger, tracing
 from trainer.training.batches import Batches
 from trainer.training.saving import Saving
 from trainer.training.slow_hosts import SlowHost, SlowHosts
@@ -66,6 +66,7 @@ class Hooks:
                 replace(train_utils, "jit_eval_step", tracing.on_demand(train_utils.jit_eval_step))
                 create = model_creation_utils.get_nnx_create_model_fn
                 replace(model_creation_utils, "get_nnx_create_model_fn", tracing.model_once(create))
+            replace(train_utils, "jit_train_step", kept_step.kept(train_utils.jit_train_step))
             replace(metric_logger, "MetricLogger", step_logger.logger_class(metric_logger, self, texts))
             replace(data_loader, "loader_exception_guard", _data_errors_are_errors)
             replace(nnx, "eval_shape", tracing.once(nnx.eval_shape))
