@@ -208,7 +208,7 @@ LONG = frozenset(
         "tests/trainer/test_replica_logs.py",
         # test_generate.py and test_evaluate.py have the commands; these train for the answers.
         "tests/trainer/test_training.py::test_a_trained_model_is_better_at_a_task",
-        # Trains beside a Prometheus. tests/charts/test_alerts.py has the rules and promtool.
+        # Trains, with a Prometheus that reads the metrics. tests/charts/test_alerts.py has the rules and promtool.
         "tests/trainer/test_alerts.py::test_alerts_fire_on_a_real_training",
         # test_tuning.py kills a run in an epoch.
         "tests/trainer/test_mixture.py::test_a_kill_changes_no_number",
