@@ -17,6 +17,7 @@ from trainer.training import kept_step
 PROGRAM = """
 import types
 import jax, jax.numpy as jnp
+from jax.experimental import serialize_executable
 from trainer.training import kept_step
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -31,7 +32,9 @@ def jitted(*_, **__):
     return jax.jit(step, donate_argnums=0)
 
 mesh = jax.make_mesh((1,), ("data",))
-config = types.SimpleNamespace(enable_rampup_batch_size=False, moe_dropless_fallback="", enable_diloco=False)
+config = types.SimpleNamespace(
+    enable_rampup_batch_size=False, moe_dropless_fallback="", enable_diloco=False, compiled_trainstep_file=""
+)
 
 def life():
     state = {"a": jnp.ones((64, 256)) / 7, "b": jnp.ones((256, 32)) / 3}
@@ -55,6 +58,12 @@ for entry in ("none", "in the cache of programs"):
     jax.clear_caches()
     assert life() == first and not traces, entry
     jax.clear_caches()
+
+def refuse(*_, **__):
+    raise jax.errors.JaxRuntimeError("another runtime")
+
+serialize_executable.deserialize_and_load = refuse
+assert life() == first and traces
 print(len(set(first)))
 """
 
@@ -65,6 +74,9 @@ def test_a_later_process_runs_the_same_program_without_a_trace(tmp_path: Path) -
         [sys.executable, "-c", PROGRAM], env={**os.environ, **cache}, cwd=CHECKOUT, text=True, capture_output=True
     )
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert (
+        "The restart compiles the step, because JAX cannot load the one that was kept: another runtime" in done.stderr
+    )
     assert list(tmp_path.iterdir())
 
 

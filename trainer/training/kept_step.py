@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+_log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Q")
 _file: int | None = None
 
@@ -33,7 +34,9 @@ def kept(jit_train_step: Callable[..., Any]) -> Callable[..., Any]:
         step = jit_train_step(config, model, state, *args, mesh=mesh, **options)
         # These runs have several programs of the step.
         several = config.enable_rampup_batch_size or config.moe_dropless_fallback == "step" or config.enable_diloco
-        return step if _file is None or several else _Step(_file, step, mesh.devices.flatten().tolist())
+        if _file is None or several or config.compiled_trainstep_file:
+            return step
+        return _Step(_file, step, mesh.devices.flatten().tolist())
 
     return jit
 
@@ -44,6 +47,7 @@ class _Step:
     def __init__(self, file: int, step: Any, devices: list[Any]) -> None:
         self._file, self._step, self._devices = file, step, devices
         self._args: tuple[Any, ...] = ()
+        self.__wrapped__ = step.__wrapped__  # the function, which MaxText traces for train.dump_jaxpr
 
     def __call__(self, *args: Any) -> Any:
         return self._step(*args)
@@ -53,9 +57,15 @@ class _Step:
         return self
 
     def compile(self, **options: Any) -> Any:
+        import jax
+
         if content := _read(self._file):
-            self._step = _load(content, self._args, self._devices)
-            return self._step
+            try:
+                self._step = _load(content, self._args, self._devices)
+            except jax.errors.JaxRuntimeError as error:  # of the runtime of TPUs or GPUs, for which this is untested
+                _log.warning("The restart compiles the step, because JAX cannot load the one that was kept: %s", error)
+            else:
+                return self._step
         with _reads_of_cache() as entries:
             compiled = self._step.lower(*self._args).compile(**options)
         if content := _serialized(compiled, self._args, entries):
@@ -98,7 +108,7 @@ def _serialized(compiled: Any, args: tuple[Any, ...], entries: Sequence[bytes]) 
         with mock.patch.object(serialize_executable, "_JaxPjrtPickler", Pickler):
             program, _, out_tree = serialize_executable.serialize(compiled)
     except (NotImplementedError, ValueError) as error:  # it depends on constants, or on the backend
-        logging.getLogger(__name__).info("A restart traces the step again, because JAX cannot serialize it: %s", error)
+        _log.info("A restart traces the step again, because JAX cannot serialize it: %s", error)
         return b""
     state, metrics = jax.tree.unflatten(out_tree, range(out_tree.num_leaves))
     if jax.tree.structure(state) != jax.tree.structure(args[0]):
