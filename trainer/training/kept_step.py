@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -34,11 +35,18 @@ def kept(jit_train_step: Callable[..., Any]) -> Callable[..., Any]:
         step = jit_train_step(config, model, state, *args, mesh=mesh, **options)
         # These runs have several programs of the step.
         several = config.enable_rampup_batch_size or config.moe_dropless_fallback == "step" or config.enable_diloco
-        if _file is None or several or config.compiled_trainstep_file:
+        if _file is None or several or config.compiled_trainstep_file or _has_small_types(state):
             return step
         return _Step(_file, step, mesh.devices.flatten().tolist())
 
     return jit
+
+
+def _has_small_types(state: Any) -> bool:
+    """Whether arrays have elements of 4 bits, such as those of qlora. A loaded program requires another layout."""
+    import jax
+
+    return any(re.match("u?int[24]|float4", leaf.dtype.name) for leaf in jax.tree.leaves(state))
 
 
 class _Step:
@@ -46,11 +54,21 @@ class _Step:
 
     def __init__(self, file: int, step: Any, devices: list[Any]) -> None:
         self._file, self._step, self._devices = file, step, devices
+        self._loaded: Any = None
         self._args: tuple[Any, ...] = ()
         self.__wrapped__ = step.__wrapped__  # the function, which MaxText traces for train.dump_jaxpr
 
     def __call__(self, *args: Any) -> Any:
+        if self._loaded is not None:
+            try:
+                return self._loaded(*args)
+            except ValueError as error:  # before the step runs: it requires other layouts or places of the arrays
+                self._compile_again(error)
         return self._step(*args)
+
+    def _compile_again(self, error: Exception) -> None:
+        _log.warning("The restart compiles the step, because JAX cannot run the one that was kept: %s", error)
+        self._loaded = None
 
     def lower(self, *args: Any) -> _Step:
         self._args = args
@@ -61,11 +79,11 @@ class _Step:
 
         if content := _read(self._file):
             try:
-                self._step = _load(content, self._args, self._devices)
+                self._loaded = _load(content, self._args, self._devices)
             except jax.errors.JaxRuntimeError as error:  # of the runtime of TPUs or GPUs, for which this is untested
-                _log.warning("The restart compiles the step, because JAX cannot load the one that was kept: %s", error)
+                self._compile_again(error)
             else:
-                return self._step
+                return self._loaded
         with _reads_of_cache() as entries:
             compiled = self._step.lower(*self._args).compile(**options)
         if content := _serialized(compiled, self._args, entries):
