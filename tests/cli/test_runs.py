@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.conftest import LONG, SHORT, Launcher, eventually
@@ -175,11 +176,15 @@ def test_wait(launcher: Launcher) -> None:
 
 def test_wait_and_ctrl_c(launcher: Launcher) -> None:
     launcher("submit", "-f", launcher.write("run.yaml", LONG), "--detach")
-    before = time.monotonic()
-    launcher("status", "demo")
-    start_up = time.monotonic() - before  # more on a loaded machine
+    before = os.times()
+    launcher.start("status", "demo").communicate()
+    start_up = os.times().children_user - before.children_user
+    assert start_up > 0
     waiting = launcher.start("wait", "demo")
-    time.sleep(0.6 + 2 * start_up)
+    # On a loaded machine, its start takes long, but not more time of a processor.
+    while psutil.Process(waiting.pid).cpu_times().user < start_up:
+        time.sleep(0.05)
+    time.sleep(0.6)
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=20)
     assert (waiting.returncode, out, err.strip()) == (130, "", "")
