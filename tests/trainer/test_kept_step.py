@@ -76,6 +76,10 @@ traces.clear()
 serialize_executable.deserialize_and_load = lambda *_, **__: Mismatch()
 assert life() == first and traces
 
+compiled = jitted().lower({"a": jnp.ones((4, 4)), "b": jnp.ones((4, 4))}, jnp.ones((4, 4))).compile()
+assert kept_step._serialized(compiled, ({"a": 0, "b": 0},), ())
+assert kept_step._serialized(compiled, ({"other": 0},), ()) == b""
+
 kept_step.prepare()
 state = {"a": jnp.ones((4, 4), jnp.uint4), "key": jax.random.key(0)}
 assert not isinstance(kept_step.kept(jitted)(config, None, state, mesh=mesh), kept_step._Step)

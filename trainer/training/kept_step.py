@@ -117,7 +117,7 @@ def _serialized(compiled: Any, args: tuple[Any, ...], entries: Sequence[bytes]) 
     import jax
     from jax.experimental import serialize_executable
 
-    class Pickler(serialize_executable._JaxPjrtPickler):  # type: ignore[misc]
+    class Pickler(serialize_executable._JaxPjrtPickler):  # type: ignore[misc]  # JAX has no type for it
         def persistent_id(self, obj: Any) -> Any:
             found = super().persistent_id(obj)
             return ("exec", entries[-1]) if entries and found and found[0] == "exec" else found
@@ -126,12 +126,16 @@ def _serialized(compiled: Any, args: tuple[Any, ...], entries: Sequence[bytes]) 
         with mock.patch.object(serialize_executable, "_JaxPjrtPickler", Pickler):
             program, _, out_tree = serialize_executable.serialize(compiled)
     except (NotImplementedError, ValueError) as error:  # it depends on constants, or on the backend
-        _log.info("A restart traces the step again, because JAX cannot serialize it: %s", error)
-        return b""
+        return _not_kept(error)
     state, metrics = jax.tree.unflatten(out_tree, range(out_tree.num_leaves))
-    if jax.tree.structure(state) != jax.tree.structure(args[0]):
-        raise AssertionError("MaxText's step returns a state of another form than it takes")
+    if jax.tree.structure(state) != jax.tree.structure(args[0]) or json.loads(json.dumps(metrics)) != metrics:
+        return _not_kept("its results have another form")
     return json.dumps(metrics).encode() + b"\n" + bytes(program)
+
+
+def _not_kept(why: object) -> bytes:
+    _log.info("A restart traces the step again, because it cannot be kept: %s", why)
+    return b""
 
 
 def _load(content: bytes, args: tuple[Any, ...], devices: list[Any]) -> Any:
