@@ -67,9 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("xdist_group"):  # xdist would make a third group of two names
             raise pytest.UsageError(f"{item.nodeid}: set the group of a tier in tests/tiers.py, not in the test.")
-        tier = tiers.tier_of(item.nodeid)
-        item.add_marker(tier.name)
-        item.add_marker(pytest.mark.xdist_group(tier.group or item.nodeid.partition("::")[0]))
+        item.add_marker(tiers.tier_of(item.nodeid).name)
+        item.add_marker(pytest.mark.xdist_group(tiers.group_of(item.nodeid)))
         if tiers.is_quick(item.nodeid):
             item.add_marker("quick")
         if tiers.is_long(item.nodeid):

@@ -75,6 +75,12 @@ TIERS = (
     Tier("unit", "functions, tables, pages, the wheel", r"tests/", quick=True),
 )
 
+# Files of one tier that share a process, as the tests of a group do.
+TOGETHER = {
+    # Helm renders all presets for them, once (tests/charts/presets.py).
+    "presets": r"tests/charts/test_(goldens|presets|pod_security|scan)\.py",
+}
+
 # Tests of slow tiers that `make test` also runs: node ids. An id without parameters includes all parameters.
 SMOKE = frozenset(
     {
@@ -294,6 +300,12 @@ LONG = frozenset(
 def tier_of(nodeid: str) -> Tier:
     """Return the tier of a test or of a test file. The path is relative to the checkout."""
     return next(tier for tier in TIERS if re.match(tier.files, nodeid))
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test, whose tests run one after the other in one process."""
+    together = [group for group, files in TOGETHER.items() if re.match(files, nodeid)]
+    return next(iter(together), tier_of(nodeid).group or nodeid.partition("::")[0])
 
 
 def start_order(nodeid: str) -> int:

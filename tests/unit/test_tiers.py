@@ -35,6 +35,13 @@ def test_a_file_is_in_a_tier(file: str, tier: str) -> None:
     assert tiers.tier_of(file).name == tier
 
 
+def test_files_that_share_renders_share_a_process() -> None:
+    files = {f"tests/charts/test_{name}.py" for name in ("goldens", "presets", "pod_security", "scan")}
+    assert {tiers.group_of(f"{file}::test_x") for file in files} == {"presets"}
+    assert tiers.group_of("tests/trainer/test_training.py::test_x") == "training"
+    assert tiers.group_of("tests/unit/test_plan.py::test_x") == "tests/unit/test_plan.py"
+
+
 def test_each_slow_tier_has_a_smoke_test_or_needs_more_than_this_machine() -> None:
     slow = {tier.name for tier in tiers.TIERS if not tier.quick}
     smoked = {tiers.tier_of(nodeid).name for nodeid in tiers.SMOKE}
