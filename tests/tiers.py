@@ -207,7 +207,12 @@ LONG = frozenset(
         "tests/image/test_peft.py",
         # Two clusters of containers. test_build.py starts the image, and test_without_ray.py has the kills of a JobSet.
         "tests/image/test_ray_containers.py",
-        # A server under Ray Serve for each. The other tests of the file share one.
+        # Ray Serve. test_a_trained_model_is_served_on_this_machine has the same server without it.
+        "tests/trainer/test_serving.py::test_an_answer_has_the_most_likely_tokens",
+        "tests/trainer/test_serving.py::test_the_numbers_of_tokens",
+        "tests/trainer/test_serving.py::test_a_stop_text_ends_an_answer",
+        "tests/trainer/test_serving.py::test_a_seed_repeats_an_answer",
+        "tests/trainer/test_serving.py::test_what_is_refused",
         "tests/trainer/test_serving.py::test_fifty_clients_at_once",
         "tests/trainer/test_serving.py::test_a_killed_replica_fails_only_the_requests_that_it_had",
         "tests/trainer/test_serving.py::test_a_newer_checkpoint_replaces_the_old_one_without_a_failed_request",
@@ -216,6 +221,17 @@ LONG = frozenset(
         "tests/trainer/test_training.py::test_a_trained_model_is_better_at_a_task",
         # Trains, with a Prometheus that reads the metrics. tests/charts/test_alerts.py has the rules and promtool.
         "tests/trainer/test_alerts.py::test_alerts_fire_on_a_real_training",
+        # test_alerts.py reads the metrics of a training, and test_without_ray.py changes the data of a run.
+        "tests/trainer/test_training.py::test_a_run_serves_its_metrics_on_loopback_and_ends_if_its_text_becomes_unreadable",
+        # test_ray_job.py has a config that is rejected, and is not restarted.
+        "tests/cli/test_training.py::test_a_config_that_only_maxtext_rejects_is_one_sentence_and_is_not_restarted",
+        # test_a_killed_process_of_several_hosts_restarts_in_its_pod also waits for another host.
+        "tests/trainer/test_without_ray.py::test_a_host_waits_for_a_slice_that_jobset_creates_again",
+        # Trains twice. tests/unit/test_precomputed.py has the table, and its kills.
+        "tests/trainer/test_preferences.py::test_a_precomputed_reference_gives_the_same_numbers",
+        # The others of these files have an export and an import, and an adapter.
+        "tests/trainer/test_weights.py::test_a_trained_model_has_the_held_out_loss_of_the_trainer_and_starts_another_run",
+        "tests/trainer/test_lora.py::test_the_text_is_that_of_the_weights_with_the_adapter",
         # test_tuning.py kills a run in an epoch.
         "tests/trainer/test_mixture.py::test_a_kill_changes_no_number",
         "tests/trainer/test_lora.py::test_a_kill_changes_no_number",
@@ -223,6 +239,7 @@ LONG = frozenset(
         "tests/trainer/test_lora.py::test_logits_of_the_exports_are_those_of_the_run[mixtral]",
         # Pages with trainings. README.md and the tutorial train, too.
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/export-a-model.md]",
+        "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/fine-tune-from-weights.md]",
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/run-a-sweep.md]",
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/train-on-your-text.md]",
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/how-to/view-metrics.md]",
@@ -244,6 +261,12 @@ LONG = frozenset(
         "tests/cluster/test_install.py::test_a_release_with_the_charts_old_name_is_upgraded[helm3]",
         "tests/cluster/test_install.py::test_fields_of_a_flavor_cannot_change[helm3]",
         "tests/cluster/test_install.py::test_objects_of_another_owner[helm3]",
+        # All presets. test_goldens.py renders them, and the other tests of the file have random values.
+        "tests/cluster/test_run_policy_honest.py::test_every_values_file_of_the_repository",
+        # tests/unit/test_e2e_needs.py has the settings.
+        "tests/cluster/test_e2e_suite.py::test_a_missing_setting_is_an_error_only_in_ci",
+        # A tenth of a minute for each of its commands. The other pages run.
+        "tests/cluster/test_pages.py::test_a_page_shows_the_real_output[docs/how-to/share-a-cluster.md]",
         # test_sweeps.py creates, resumes and deletes a sweep; the other tests of this file run jobs in Ray.
         "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_sweep_is_a_job_for_each_combination",
         # test_clean_removes_what_a_killed_suite_left kills it at one moment.
@@ -251,9 +274,11 @@ LONG = frozenset(
         # Trainings in a long-lived Ray cluster and in the notebook; the other tests of these files train nothing.
         "tests/products/ray_cluster/cluster/test_ray_cluster_runs.py::test_a_training_from_submit_to_the_last_step",
         "tests/test_notebook.py::test_the_notebook_trains_and_plots",
+        # The other tests of the file keep the output of a host that is killed, and of a storage that hangs.
+        "tests/trainer/test_kept_output.py::test_a_training_ends_with_the_same_numbers_although_its_log_hangs",
         # test_training.py kills a worker, and test_a_run_survives_every_kill all processes of a run with one host.
         "tests/cli/test_training.py::test_a_run_of_two_hosts_survives_kills_of_a_worker_and_of_ray",
-        # test_a_training_ends_with_the_same_numbers_although_its_log_hangs keeps output without Ray.
+        # test_the_output_of_a_host_without_ray_stays_after_a_kill has a run without Ray.
         "tests/trainer/test_kept_output.py::test_the_output_of_a_ray_job_stays_after_a_kill",
         # Five trainings and a chat. test_tuning.py trains the same, and the first part of the tutorial runs in CI.
         "tests/docs/test_local_pages.py::test_a_page_shows_what_its_commands_print[docs/tutorial/4-fine-tune.md]",

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import Api
-from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace
+from tests.cluster.control_plane import BINARIES, ControlPlane, add_namespace, remove_namespace
 from tests.cluster.launching import LauncherCli, add_team, remove_cluster_queue
 from tests.tools import tool
 
@@ -65,7 +65,7 @@ def namespace(api: Api) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     add_namespace(api, name)
     yield name
-    api.delete(f"/api/v1/namespaces/{name}")  # its objects are deleted later; no test waits for that
+    remove_namespace(api, name)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.charts.helm import dump_chart
 from tests.charts.queues_cluster import cluster as fake_api_server
 from tests.cli.conftest import Result
 from tests.cluster.api import Api, ApiError
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.tools import tool
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -118,7 +118,7 @@ def cli(
     made = ReleaseCli(cluster_config, api, tmp_path, capfd)
     yield made
     for letter in "bc":
-        api.delete(f"/api/v1/namespaces/{made.name}-{letter}")
+        remove_namespace(api, f"{made.name}-{letter}")
     for kind in ("clusterqueues", "resourceflavors"):
         for name in (made.name, f"{made.name}-tpu", f"{made.name}-cpu"):
             api.delete(f"{KUEUE}/{kind}/{name}")

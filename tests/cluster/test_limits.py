@@ -11,7 +11,7 @@ import pytest
 from launcher.k8s.client import RAY_JOB, WORKLOAD, connect
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, ApiError, Object, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.launching import LauncherCli, add_team, remove_cluster_queue, until
 from tests.tools import tool
 
@@ -38,7 +38,7 @@ def admin(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     control_plane.create_all(quotas)
     until(lambda: all(counted(control_plane.api, quota).keys() == quota["spec"]["hard"].keys() for quota in quotas))
     yield control_plane.api
-    control_plane.api.delete(f"/api/v1/namespaces/{SPACE}")
+    remove_namespace(control_plane.api, SPACE)
 
 
 def counted(admin: Api, quota: Object) -> Object:

@@ -18,7 +18,7 @@ from tests import upstream
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster import crds, recordings
 from tests.cluster.api import Api, ApiError, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.tools import tool
 
 OURS, THEIRS = "rbac-research", "rbac-product"
@@ -76,7 +76,7 @@ def users(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     for obj in made:
         admin.delete(path_of(obj))
     for name in (OURS, THEIRS):
-        admin.delete(f"/api/v1/namespaces/{name}")
+        remove_namespace(admin, name)
 
 
 @pytest.fixture(scope="module", params=["0.16.9", "0.17.8", "0.18.6", "0.19.2"])

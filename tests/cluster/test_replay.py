@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster import recordings
 from tests.cluster.api import Object, collection, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.fake_controllers import controllers
 from tests.cluster.recordings import Translation
 from tests.cluster.replay import RecordingReplayer, follow_as, replay
@@ -32,7 +32,7 @@ def test_every_replay_ends_in_the_recorded_state(control_plane: ControlPlane) ->
     for replayer in replayers:
         check_objects(control_plane, replayer)
         for namespace in replayer.translation.namespaces.values():
-            control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+            remove_namespace(control_plane.api, namespace)
 
 
 def check_objects(plane: ControlPlane, replayer: RecordingReplayer) -> None:

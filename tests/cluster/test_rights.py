@@ -15,7 +15,7 @@ import yaml
 from tests.bucket import bucket
 from tests.charts.queues_chart import render, tree
 from tests.cluster.api import Api, Object, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.fake_controllers import controllers
 from tests.cluster.launching import LauncherCli, kuberay_removes_finalizers, until
 from tests.cluster.recorded_cluster import base_cluster
@@ -71,7 +71,7 @@ def teams(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     for obj in made:
         admin.delete(path_of(obj))
     for name in (OURS, THEIRS):
-        admin.delete(f"/api/v1/namespaces/{name}")
+        remove_namespace(admin, name)
 
 
 def test_a_member_does_all_that_a_run_needs(teams: Teams, tmp_path: Path) -> None:

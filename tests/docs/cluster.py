@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.cluster import fake_kuberay, recordings
 from tests.cluster.api import Api, ApiError, Object, path_of
 from tests.cluster.control_loop import control_loop
-from tests.cluster.control_plane import ControlPlane, add_namespace
+from tests.cluster.control_plane import ControlPlane, add_namespace, remove_namespace
 from tests.cluster.launching import PATHS, LauncherCli, add_team, remove_cluster_queue, until
 from tests.cluster.recorded_cluster import base_cluster
 from tests.cluster.replay import follow_as
@@ -92,7 +92,7 @@ class ClusterSession:
                 difference = differs(example.shown, printed.replace(TEAM, _MODELS_TEAM))
                 assert not difference, f"{page.name}, line {block.line}: $ {example.command}\n{difference}"
         finally:
-            self.plane.api.delete(f"/api/v1/namespaces/{namespace}")
+            remove_namespace(self.plane.api, namespace)
             remove_cluster_queue(self.plane.api, namespace)
 
     def _is_running(self, path: str) -> bool:

@@ -41,7 +41,7 @@ def undisturbed_host(lab: TrainingHarness) -> Run:
     return run
 
 
-@pytest.fixture(scope="package")  # an idle Ray cluster takes a tenth of a processor
+@pytest.fixture(scope="module")  # an idle Ray cluster takes a tenth of a processor
 def cluster(rendered: dict[str, Any]) -> Iterator[RayNodes]:
     """Start a Ray cluster with a head and two hosts, as charts/run creates it. Each test leaves it with two hosts."""
     nodes = RayNodes.of(rendered)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster.api import Api, Object
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.launching import LauncherCli, until
 
 SUFFIX = secrets.token_hex(3)
@@ -125,7 +125,7 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     for path in reversed(made):
         admin.delete(path)
     for name in (RED, BLUE):
-        admin.delete(f"/api/v1/namespaces/{name}")
+        remove_namespace(admin, name)
 
 
 def test_teams_flavors_and_runs(world: World) -> None:

@@ -42,17 +42,17 @@ RAYJOB = {"apiVersion": "ray.io/v1", "kind": "RayJob"}
 CONTEXT = "gke_demo-project_us-east5-b_slipway"
 # The controllers' manifests are on the network. This program applies a Deployment with the same name and image tag
 # instead; nothing pulls the image. For the rest, it is kubectl.
-KUBECTL = """#!{python}
-import os, re, subprocess, sys
+KUBECTL = """#!{python} -IS
+import os, sys
 arguments = sys.argv[1:]
 address = next((each for each in arguments if each.startswith("https://")), "")
 if address:
+    import json, re, subprocess
     name, version = re.search(r"kubernetes-sigs/(\\w+)/releases/download/v([0-9.]+)/", address).groups()
     labels = {{"app": name}}
     pod = {{"metadata": {{"labels": labels}}, "spec": {{"containers": [{{"name": "manager", "image": f"example/{{name}}:v{{version}}"}}]}}}}
     namespace = {{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": f"{{name}}-system"}}}}
     deployment = {{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {{"name": f"{{name}}-controller-manager", "namespace": f"{{name}}-system"}}, "spec": {{"selector": {{"matchLabels": labels}}, "template": pod}}}}
-    import json
     config = {{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "kueue-manager-config", "namespace": "kueue-system"}}, "data": {{"controller_manager_config.yaml": f"# The default of {{version}}.\\nintegrations:\\n  frameworks: [batch/job]\\n"}}}}
     text = json.dumps({{"apiVersion": "v1", "kind": "List", "items": [namespace, deployment, *[config] * (name == "kueue")]}})
     sys.exit(subprocess.run(["{kubectl}", *arguments[:2], "apply", "--server-side", "--force-conflicts", "-f", "-"], input=text, text=True).returncode)
@@ -61,12 +61,13 @@ if "rollout" in arguments:
 os.execv("{kubectl}", ["{kubectl}", *arguments])
 """  # noqa: E501
 # The kubeconfig that gcloud writes has the address of a cluster of Google. This one leads to the test's API server.
-GCLOUD = """#!{python}
-import os, shutil, sys
+GCLOUD = """#!{python} -IS
+import os, sys
 if sys.argv[1:4] == ["container", "clusters", "get-credentials"]:
+    import shutil
     shutil.copy("{kubeconfig}", os.environ["KUBECONFIG"])
     sys.exit(0)
-os.execvp("{program}", ["{program}", *sys.argv[1:]])
+os.execv({program}[0], [*{program}, *sys.argv[1:]])
 """
 
 
@@ -147,7 +148,9 @@ def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path:
     with Stub(World(project="demo-project")) as stub:
         env = harness.environment(stub, home, programs / "gcloud")
         admin = control_plane.kubeconfig_for("admin", ["system:masters"], context=CONTEXT)
-        program = shutil.which("gcloud") if request.param == "gcloud" else str(harness.STANDIN)
+        # Not by the first line of the stand-in: a python3 of pyenv takes a second to start.
+        standin = [sys.executable, "-IS", str(harness.STANDIN)]
+        program = [shutil.which("gcloud")] if request.param == "gcloud" else standin
         for name, text in (
             ("kubectl", KUBECTL.format(python=sys.executable, kubectl=kubectl)),
             (

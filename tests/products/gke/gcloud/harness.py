@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,8 +34,11 @@ def environment(stub: Stub, folder: Path, program: str | Path = STANDIN) -> dict
     folder: an empty folder for its home, its configuration and its kubeconfig. program: the gcloud that the launcher
     starts: the stand-in, or "gcloud" for the real one.
     """
+    # A python3 of pyenv takes longer to start than the stand-in.
+    first = [str(Path(sys.executable).parent)] if program == STANDIN else []
     return {
         **os.environ,
+        "PATH": os.pathsep.join([*first, os.environ["PATH"]]),
         **{"SLIPWAY_GCLOUD": str(program), "HOME": str(folder), "KUBECONFIG": str(folder / "kubeconfig")},
         "CLOUDSDK_CONFIG": str(folder / "gcloud"),
         "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",

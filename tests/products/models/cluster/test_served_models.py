@@ -16,7 +16,7 @@ from launcher.paths import presets_dir
 from tests.cli.conftest import Result
 from tests.cluster import fake_kuberay
 from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.fake_controllers import queued_workload
 from tests.cluster.fake_kuberay import RAY, add_pods, write
 from tests.cluster.launching import KUEUE, LauncherCli, add_team, remove_cluster_queue, until
@@ -194,7 +194,7 @@ def test_the_models_of_all_namespaces_are_listed(served: Served, control_plane: 
         refused = served.cli("list", "--models", "--local")
         assert (refused.code, "served models are in a cluster" in refused.err) == (2, True)
     finally:
-        control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+        remove_namespace(control_plane.api, namespace)
         remove_cluster_queue(control_plane.api, namespace)
 
 

@@ -27,7 +27,7 @@ from tests.cli.conftest import Launcher
 from tests.cli.test_terminal import on_terminal
 from tests.cluster import doctor_objects
 from tests.cluster.api import Api, Object, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.fake_controllers import queued_workload
 from tests.cluster.launching import JOB_SETS, RAY_JOBS, LauncherCli, until
 from tests.cluster.proxy import Proxy
@@ -145,7 +145,7 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     for obj in made:
         admin.delete(path_of(obj))
     for name in (OURS, THEIRS):
-        admin.delete(f"/api/v1/namespaces/{name}")
+        remove_namespace(admin, name)
 
 
 def simulate(cli: LauncherCli, *arguments: str) -> Any:

@@ -27,7 +27,7 @@ from launcher.products.ray_cluster.backend import RayClusterBackend
 from launcher.products.ray_cluster.dashboard import opened
 from tests.charts.queues_chart import BASE, merged, render, tree
 from tests.cluster.api import Api, ApiError, Object, path_of
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, remove_namespace
 from tests.cluster.launching import LauncherCli
 from tests.cluster.test_rbac_workloads import until
 from tests.products.ray_cluster.cluster import long_lived_ray_cluster
@@ -117,7 +117,7 @@ def trap(control_plane: ControlPlane) -> Iterator[Trap]:
     server.server_close()
     for obj in (binding, account):
         admin.delete(path_of(obj))
-    admin.delete(f"/api/v1/namespaces/{namespace}")
+    remove_namespace(admin, namespace)
 
 
 def every_verb(trap: Trap, folder: Path, monkeypatch: pytest.MonkeyPatch, *, run: str = "demo") -> None:

@@ -32,7 +32,7 @@ from launcher.products.ray_cluster import users
 from launcher.products.ray_cluster.dashboard import head_of
 from launcher.products.ray_cluster.jobs import RayHead, RayJobs, TokenRefused
 from launcher.products.ray_cluster.submitter import RayClusterSubmitter
-from tests.cluster.control_plane import ControlPlane, add_namespace
+from tests.cluster.control_plane import ControlPlane, add_namespace, remove_namespace
 from tests.products.ray_cluster.cluster import long_lived_ray_cluster
 from tests.products.ray_cluster.cluster.long_lived_ray_cluster import NAME, TeamRayCluster
 from tests.trainer.ray_nodes import RayNodes, own_address
@@ -51,7 +51,7 @@ def team(
         namespace = f"research-{secrets.token_hex(3)}"
         add_namespace(control_plane.api, namespace)
         yield from long_lived_ray_cluster.for_team(control_plane, ray, namespace, helm4, folder)
-        control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+        remove_namespace(control_plane.api, namespace)
     finally:
         ray.stop()
 
