@@ -7,7 +7,6 @@ import gc
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -110,6 +109,8 @@ def _has_current_folder() -> bool:
 
 
 def _internal_error() -> int:
+    import traceback  # a fifteenth of the imports of `launcher render`
+
     _print_error(traceback.format_exc().rstrip("\n"))
     _print_error(_BUG)
     return ExitCode.BUG

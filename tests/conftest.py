@@ -110,19 +110,18 @@ def _renders_in_one_process() -> Iterator[None]:
 
     Commands for a cluster start Helm, as do commands of another Helm, and each `launcher` in a process of its own.
     """
-    start = client.Helm._command
+    start = client.Helm._template
 
-    async def command(helm: client.Helm, arguments: list[str], values: Any, release: str, cluster: bool) -> str:
+    def template(helm: client.Helm, arguments: list[str], values: Any, release: str, *, live: bool = False) -> str:
         ours = helm.executable.startswith(str(cache_dir())) and helm.executable == str(tool("helm"))
-        if cluster or arguments[0] != "template" or not ours:
-            return await start(helm, arguments, values, release, cluster)
-        stdin = "" if values is None else json.dumps(values)
-        rendered, printed = many_commands().run([*arguments, "--debug=false"], stdin)
+        if live or not ours:
+            return start(helm, arguments, values, release, live=live)
+        rendered, printed = many_commands().run([*arguments, "--debug=false"], json.dumps(values))
         if not rendered:
             raise from_stderr(printed, where=helm._where, release=release)
         return printed
 
-    with mock.patch.object(client.Helm, "_command", command):
+    with mock.patch.object(client.Helm, "_template", template):
         yield
 
 

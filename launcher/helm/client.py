@@ -1,4 +1,7 @@
-"""The Helm client: the only module that runs Helm, through pyhelm3. It refers to Slipway's charts by name.
+"""The Helm client: the only module that runs Helm. It refers to Slipway's charts by name.
+
+Releases are read and changed through pyhelm3. `helm template` is started without it, because the import of asyncio,
+which pyhelm3 needs, takes a tenth of the time of `launcher render`.
 
 Values are passed on standard input as one tree. They are never on a command line, where `ps` would show them.
 A failure of Helm raises a launcher.helm.errors.HelmError with a sentence.
@@ -6,12 +9,11 @@ A failure of Helm raises a launcher.helm.errors.HelmError with a sentence.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from launcher.config.plan import LaunchPlan
 
 
+_NO_TRACES = "--debug=false"  # overrides HELM_DEBUG
 _MAJOR_OF: dict[str, int] = {}  # cached per executable
 SUPPORTED = ((3, 16), (5, 0))
 """The first version, which has --skip-schema-validation, and the first that is not supported."""
@@ -122,7 +125,7 @@ class Helm:
         for kind in api_versions:
             command += ["--api-versions", kind]
         command += ["--is-upgrade"] * upgrade + ["--skip-schema-validation"] * checked
-        return self._run(command, values, release=release, cluster=live)
+        return self._template(command, values, release, live=live)
 
     def template(self, chart: str, release: str, namespace: str, values: Manifest, **options: Any) -> list[Manifest]:
         """Return the objects of `manifest`."""
@@ -137,10 +140,11 @@ class Helm:
         for kind in api_versions:
             command += ["--api-versions", kind]
 
-        async def all_of_them() -> list[str]:
-            return await asyncio.gather(*(self._both(command, values, release, False) for values in many))
+        from concurrent.futures import ThreadPoolExecutor
 
-        return [obj for output in _wait_for(all_of_them()) for obj in load_all(output)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            outputs = list(pool.map(lambda values: self._template(command, values, release), many))
+        return [obj for output in outputs for obj in load_all(output)]
 
     # --- releases ---
 
@@ -223,61 +227,68 @@ class Helm:
     def major(self) -> int:
         """The major version of Helm. Raises NoHelm if it is not supported."""
         if not self._major:
-            self._major = _wait_for(self._find_major())
+            self._major = self._find_major()
         return self._major
 
-    def _run(
-        self, arguments: Sequence[str], values: Manifest | None = None, *, release: str = "", cluster: bool = True
-    ) -> str:
-        return _wait_for(self._both(list(arguments), values, release, cluster))
-
-    async def _both(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
-        """Run Helm. Commands that change a cluster get its version first, others only if the output is not Helm's."""
-        if arguments[0] in ("upgrade", "rollback", "uninstall"):
-            self._major = self._major or await self._find_major()
-        try:
-            output = await self._command(arguments, values, release, cluster)
-        except HelmError:
-            self._major = await self._find_major()  # an unsupported Helm explains any other error
-            raise
-        if not output.startswith(("---", "[", "{", "null")):
-            self._major = await self._find_major()
+    def _template(self, arguments: list[str], values: Manifest, release: str, *, live: bool = False) -> str:
+        """Return the output of `helm template`. If it is not that of a supported Helm, raise NoHelm."""
+        context = ["--kube-context", self._context] if live and self._context else []
+        ended = _start([*self._program(), *arguments, *context, _NO_TRACES], json.dumps(values).encode())
+        output = ended.stdout.decode("utf-8", "replace")
+        if ended.returncode or not output.startswith("---"):
+            self._major = self._find_major()  # an unsupported Helm explains any error
+        if ended.returncode:
+            raise self._error(ended.returncode, ended.stderr, release)
         return output
 
-    async def _command(self, arguments: list[str], values: Manifest | None, release: str, cluster: bool) -> str:
+    def _run(self, arguments: list[str], values: Manifest | None = None, *, release: str = "") -> str:
+        """Return the output of a command for releases."""
+        return _wait_for(self._command(arguments, values, release))
+
+    async def _command(self, arguments: list[str], values: Manifest | None, release: str) -> str:
+        """Commands that change a cluster get Helm's version first, others only if the output is not Helm's."""
+        if arguments[0] in ("upgrade", "rollback", "uninstall"):
+            self._major = self._major or self._find_major()
         pyhelm3 = _pyhelm3()
-        command = pyhelm3.command.Command(executable="env", kubecontext=self._context if cluster else None)
-        arguments = [*arguments, "--debug=false"]  # overrides HELM_DEBUG, which prints traces
+        command = pyhelm3.command.Command(executable="env", kubecontext=self._context)
         try:
             values_text = None if values is None else json.dumps(values).encode()
-            done = await command.run([*self._program(), *arguments], values_text)
+            done = await command.run([*self._program(), *arguments, _NO_TRACES], values_text)
         except pyhelm3.errors.Error as error:
-            if error.returncode in (126, 127):
-                raise NoHelm(f"Helm ({self.executable}) cannot be run.", _INSTALL) from error
-            raise from_stderr(error.stderr.decode("utf-8", "replace"), where=self._where, release=release) from error
-        return bytes(done).decode("utf-8", "replace")
+            self._major = self._find_major()
+            raise self._error(error.returncode, error.stderr, release) from error
+        output = bytes(done).decode("utf-8", "replace")
+        if not output.startswith(("---", "[", "{", "null")):
+            self._major = self._find_major()
+        return output
+
+    def _error(self, code: int, stderr: bytes, release: str) -> HelmError:
+        if code in (126, 127):
+            return NoHelm(f"Helm ({self.executable}) cannot be run.", _INSTALL)
+        return from_stderr(stderr.decode("utf-8", "replace"), where=self._where, release=release)
 
     def _program(self) -> list[str]:
         """Return the words for env(1) that run Helm. Without garbage collection, it takes two thirds of the time."""
         settings = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}  # above the limit, Go collects garbage
         return [*(f"{name}={value}" for name, value in settings.items() if name not in os.environ), self.executable]
 
-    async def _find_major(self) -> int:
-        pyhelm3 = _pyhelm3()
-        command = pyhelm3.command.Command(executable="env")
-        try:
-            output = await command.run([*self._program(), "version", "--template", "{{.Version}}"])
-        except pyhelm3.errors.Error as error:
-            why = (error.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
-            raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL) from error
-        text = bytes(output).decode("utf-8", "replace").strip()
+    def _find_major(self) -> int:
+        ended = _start([*self._program(), "version", "--template", "{{.Version}}"])
+        if ended.returncode:
+            why = (ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
+            raise NoHelm(f"Helm ({self.executable}) cannot be run: {why}", _INSTALL)
+        text = ended.stdout.decode("utf-8", "replace").strip()
         match = re.match(r"v?(\d+)\.(\d+)", text)
         if match is None:
             raise NoHelm(f"{self.executable} is not Helm: its command version prints {text[:60]!r}.", _INSTALL)
         if not SUPPORTED[0] <= (int(match[1]), int(match[2])) < SUPPORTED[1]:
             raise NoHelm(f"Helm {text.removeprefix('v')} ({self.executable}) is not supported.", _INSTALL)
-        _MAJOR_OF[self.executable] = int(match[1])
-        return int(match[1])
+        return _MAJOR_OF.setdefault(self.executable, int(match[1]))
+
+
+def _start(command: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a command of `Helm._program` to its end."""
+    return subprocess.run(["/usr/bin/env", *command], input=stdin, capture_output=True, check=False)
 
 
 def _pyhelm3() -> Any:
@@ -300,6 +311,9 @@ def find_helm() -> str:
 
 def _wait_for[T](task: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. On Ctrl-C, Helm shuts down first; then this call is interrupted."""
+    import asyncio
+    import logging
+
     # pyhelm3 logs each failed command, and Python prints that on stderr if logging is not configured.
     log = logging.getLogger("pyhelm3.command")
     if not log.handlers:
@@ -312,6 +326,8 @@ async def _to_its_end[T](task: Coroutine[Any, Any, T]) -> T:
 
     A cancelled start of a process kills pyhelm3's shell, but not Helm, which then waits for its values forever.
     """
+    import asyncio
+
     inner = asyncio.ensure_future(task)
     try:
         return await asyncio.shield(inner)

@@ -95,7 +95,7 @@ def test_kinds_that_make_no_object(launcher: Launcher, files: list[str]) -> None
 def test_render_needs_neither_kubernetes_nor_ray(helm4: Path, launcher: Launcher, files: list[str]) -> None:
     code = (
         "import sys; from launcher.__main__ import run; code = run(sys.argv[1:]);"
-        "assert not {'kubernetes', 'ray', 'jax'} & set(sys.modules); sys.exit(code)"
+        "assert not {'kubernetes', 'ray', 'jax', 'pyhelm3', 'asyncio'} & set(sys.modules); sys.exit(code)"
     )
     command = [sys.executable, "-c", code, "render", "-f", files[0]]
     environment = {**launcher.env, "SLIPWAY_HELM": str(helm4), "KUBECONFIG": "/none"}

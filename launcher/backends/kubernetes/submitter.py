@@ -79,7 +79,7 @@ class KubernetesSubmitter(KubernetesBackend):
         kinds = self._kinds(plans)
         with ThreadPoolExecutor(1) as pool:
             names = pool.submit(used)
-            made = run_objects(plans, kinds)  # in this thread: asyncio starts processes safely only in one
+            made = run_objects(plans, kinds)
         self._rendered = {plan.name: obj for plan, obj in zip(plans, made, strict=True)}
         self._absent = set(self._rendered) - names.result()
 
