@@ -163,8 +163,8 @@ def _forbidden(match: re.Match[str], where: str) -> HelmError:
     return HelmError(may_not(match, where) + why, f"A platform engineer can apply this, and bind it to you:\n{role}")
 
 
-# The text that Helm, its client and Go add before and around the API server's message.
-_WRAPPED = re.compile(
+# The text that Helm, its client and Go add before and around the API server's message. Compiled when it is first used.
+_WRAPPED = (
     r"UPGRADE FAILED: |INSTALLATION FAILED: |ROLLBACK FAILED: |release \S+ failed[,:] |failed to \w+ release[^:]*: "
     r"|failed to \w+ resource[^:]*: "
     r"|an error occurred while [^:.]*\. |an error occurred while [^:]*: |original \w+ error: "
@@ -176,7 +176,7 @@ _WRAPPED = re.compile(
 def _trimmed(flat: str) -> str:
     """Return the API server's message (the first of several) from Go's chain of wrapped errors, as a sentence."""
     cause = flat.split("original upgrade error: ")[-1].split(" && ")[0]
-    while match := _WRAPPED.match(cause):
+    while match := re.match(_WRAPPED, cause):
         cause = cause[match.end() :]
     if match := re.search(r'admission webhook "([^"]+)" denied the request: (.*)', cause):
         cause = f"{match[2].rstrip('.')} (from the admission webhook {match[1]})"

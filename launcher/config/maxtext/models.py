@@ -38,8 +38,8 @@ ADAPTERS = ("lora", "qlora")
 MOMENTS = {"adamw": 2, "adam_pax": 2, "sgd": 0}
 """Numbers that an optimizer keeps for each parameter. Muon keeps one or two, depending on the array."""
 
-# Keys in the models' files that change no array's shape. Any other key does, or may.
-_SHAPELESS = re.compile(
+# Keys in the models' files that change no array's shape. Any other key does, or may. Compiled when it is first used.
+_SHAPELESS = (
     r"rope_.*|.*timescale.*|.*_epsilon|.*dropout.*|.*soft_cap|tokenizer_type|.*_target_length|dataset_\w+|adam_\w+|"
     r"opt_type|dtype|weight_dtype|sparse_matmul|megablox|attention|float32_\w+|mscale|beta_\w+|load_balance_\w+|"
     r"routed_score_func|routed_scaling_factor|norm_topk_prob|num_experts_per_tok|use_iota_embed|scan_layers|"
@@ -169,7 +169,7 @@ def _reshapes(train: Mapping[str, Any], key: str) -> bool:
         return False
     if key in _SHAPING:
         return bool(value)
-    if key not in _structural() or _SHAPELESS.fullmatch(key):
+    if key not in _structural() or re.fullmatch(_SHAPELESS, key):
         return False
     before = settings({"model_name": train.get("model_name")})
     return key not in before or before[key] != value
