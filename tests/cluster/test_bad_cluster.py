@@ -381,7 +381,7 @@ def test_objects_of_a_member_that_only_the_api_server_checked(cli: LauncherCli, 
     api.create({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta})
 
     listed = cli("list", "-n", cli.namespace)
-    assert listed.code == 0
+    assert listed.code == 0, listed.err
     names = {line.partition(" ")[0] for line in listed.out.splitlines()}
     assert {"good", "attempt", "config"} <= names
     sentence = f"The RayJob {cli.namespace}/bare cannot be read: spec is missing."
