@@ -1,5 +1,4 @@
-{{- /* queues.alerts.groups: YAML list of the groups of rules: those of alerts.yaml with the values of monitoring.alerts, and
-the recording rules of the teams. */ -}}
+{{- /* queues.alerts.groups: YAML list of the groups of rules: those of alerts.yaml, and the recording rules of the teams. */ -}}
 {{- define "queues.alerts.groups" -}}
   {{- $alerts := .Values.monitoring.alerts -}}
   {{- $policies := values .policyNamespaces | compact | len -}}

@@ -1,10 +1,8 @@
-{{- /* These templates keep what runs still use of earlier values of the release. They find it by lookups, so `helm template`
-and Argo CD keep nothing. */ -}}
+{{- /* These templates keep what runs still use of earlier values of the release. `helm template` and Argo CD look up nothing. */ -}}
 
 {{- /* queues.keepEarlier: set in the root context, which all files of a chart share, `removedTeams`, the teams that these
 values no longer have, by namespace, of those in which pods or admitted runs remain; `restrictedTeams`, the teams of the
-values and these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues of the cluster by name. Renders
-nothing. */ -}}
+values and these, whose runs get the same restrictions; and `liveQueues`, the ClusterQueues of the cluster by name. */ -}}
 {{- define "queues.keepEarlier" -}}
   {{- $current := dict "default" true -}}
   {{- range .Values.teams }}{{ $_ := set $current .namespace true }}{{ end -}}

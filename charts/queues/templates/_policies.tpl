@@ -1,8 +1,7 @@
 {{- /* Names in << >> in policies/ and in run-policy.yaml are replaced here. */ -}}
 
 {{- /* queues.policies.setNamespaces: set in the root context `policyNamespaces`, the namespaces to which each policy applies.
-The chart renders no policy without one. All users share the namespace default, so that runs there are not restricted. Renders
-nothing. */ -}}
+The chart renders no policy without one. All users share the namespace default, so that runs there are not restricted. */ -}}
 {{- define "queues.policies.setNamespaces" -}}
   {{- $runs := list -}}
   {{- $tokens := list -}}
@@ -17,8 +16,7 @@ nothing. */ -}}
   {{- $_ := set . "policyNamespaces" (dict "runs" $runs "runs-deletion" $runs "tokens" $tokens "workloads" $workloads) -}}
 {{- end -}}
 
-{{- /* queues.policies.filled: a text without names in << >>. Takes `text`, `constants`, and `item`, the CEL of the map that has
-the field. */ -}}
+{{- /* queues.policies.filled: a text without names in << >>. Takes `text`, `constants`, and `item`, the CEL of its map. */ -}}
 {{- define "queues.policies.filled" -}}
   {{- $text := .text | replace "<<item>>" (.item | default "") -}}
   {{- range $name, $value := ternary .constants dict (contains "<<" $text) -}}
@@ -27,8 +25,7 @@ the field. */ -}}
   {{- $text -}}
 {{- end -}}
 
-{{- /* queues.policies.setConstants: set in the dict `into` what replaces each name: CEL, or with .text a text. Takes `root`.
-Renders nothing. */ -}}
+{{- /* queues.policies.setConstants: set in the dict `into` what replaces each name: CEL, or with .text a text. Takes `root`. */ -}}
 {{- define "queues.policies.setConstants" -}}
   {{- $policies := .root.Values.policies -}}
   {{- $table := .root.Files.Get "run-policy.yaml" | fromYaml -}}

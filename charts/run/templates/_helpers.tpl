@@ -46,8 +46,7 @@ the path of the weights that follows from `from`, as in launcher/config/weights.
   {{- $config | toJson -}}
 {{- end -}}
 
-{{- /* run.attempt: the variable with the number of the attempt, with which launcher submit annotates the pods of the second
-and later ones. */ -}}
+{{- /* run.attempt: the variable with the number of the attempt, which launcher submit sets in an annotation. */ -}}
 {{- define "run.attempt" -}}
 name: SLIPWAY_ATTEMPT
 valueFrom: {fieldRef: {fieldPath: "metadata.annotations['slipway.dev/attempt']"}}

@@ -50,8 +50,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- /* common.rules.labels: labels in `nodeSelector` that contradict those of the nodes of a `group` of hosts: its pods would have
-quota, and never start. */ -}}
+{{- /* common.rules.labels: labels in `nodeSelector` that contradict the nodes of a `group`, so that its pods never start. */ -}}
 {{- define "common.rules.labels" -}}
   {{- $key := .group.key -}}
   {{- $slice := .group.slice -}}

@@ -59,8 +59,7 @@ launcher has them in launcher/config/checks/cluster_rules.py and charts/_rules.j
           (printf "%s: there are two groups %q, one of them a slice of a larger group; rename this one." .key .group))) -}}
 {{- end -}}
 
-{{- /* common.rules.reservation: problems of `provisioning` and `reservation` of a slice or a flavor, `of`, below `key`. `labels`
-is the key for more node labels. */ -}}
+{{- /* common.rules.reservation: problems of how `of`, a slice or a flavor below `key`, gets machines. `labels`: the key for more. */ -}}
 {{- define "common.rules.reservation" -}}
   {{- $reservation := .of.reservation -}}
   {{- $reserved := eq .of.provisioning "reservation" -}}
@@ -99,8 +98,7 @@ launcher submits one object after another for the rest. Takes the values. */ -}}
   {{- end -}}
 {{- end -}}
 
-{{- /* common.rules.accelerators: contradictions in the rows that the values use of the table of accelerators; of `values` and
-`longLived`. */ -}}
+{{- /* common.rules.accelerators: contradictions in the rows of accelerators that `values` use; also takes `longLived`. */ -}}
 {{- define "common.rules.accelerators" -}}
   {{- $used := list .values.slice.accelerator -}}
   {{- if .longLived }}{{ range .values.cluster.groups }}{{ $used = append $used .accelerator }}{{ end }}{{ end -}}

@@ -1,5 +1,4 @@
-{{- /* common.rules.serve: problems of a served model that its schema cannot find. Takes the values, with the
-resolved slice as `accelerator`, if it is valid. */ -}}
+{{- /* common.rules.serve: problems that the schema cannot find. Takes the values; if it is valid, the slice as `accelerator`. */ -}}
 {{- define "common.rules.serve" -}}
   {{- $serve := .serve -}}
   {{- $min := int64 $serve.replicas.min -}}
