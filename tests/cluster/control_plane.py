@@ -354,7 +354,11 @@ def remove_namespace(api: Api, name: str) -> None:
         path = kind.format(name)
         for obj in (api.find(path) or {"items": ()})["items"]:  # a test can have no CRDs
             if obj["metadata"].get("finalizers"):
-                api.merge(f"{path}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
+                try:
+                    api.merge(f"{path}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
+                except ApiError as error:
+                    if error.status != 404:  # a controller can delete the object first
+                        raise
     api.delete(f"/api/v1/namespaces/{name}")
     api.delete(f"/api/v1/namespaces/{name}/pods", grace=0)
 

@@ -148,7 +148,7 @@ def cloud(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path:
     with Stub(World(project="demo-project")) as stub:
         env = harness.environment(stub, home, programs / "gcloud")
         admin = control_plane.kubeconfig_for("admin", ["system:masters"], context=CONTEXT)
-        # Not by the first line of the stand-in: a python3 of pyenv takes a second to start.
+        # The first line of the stand-in starts the python3 on the PATH. If pyenv installed it, this takes a second.
         standin = [sys.executable, "-IS", str(harness.STANDIN)]
         program = [shutil.which("gcloud")] if request.param == "gcloud" else standin
         for name, text in (

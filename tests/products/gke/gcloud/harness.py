@@ -34,7 +34,7 @@ def environment(stub: Stub, folder: Path, program: str | Path = STANDIN) -> dict
     folder: an empty folder for its home, its configuration and its kubeconfig. program: the gcloud that the launcher
     starts: the stand-in, or "gcloud" for the real one.
     """
-    # A python3 of pyenv takes longer to start than the stand-in.
+    # The stand-in starts the first python3 on the PATH. If pyenv installed that one, it takes a second to start.
     first = [str(Path(sys.executable).parent)] if program == STANDIN else []
     return {
         **os.environ,
